@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -27,7 +28,6 @@ sys.dont_write_bytecode = False
 # structlog's own default formats a traceback with every local variable, which takes seconds for a web framework's.
 structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
-
 SERVERS = {"seaweedfs_server", "postgres_server", "postgres"}
 """Fixtures that start a server of somebody else's."""
 SLOW = {
@@ -38,25 +38,39 @@ SLOW = {
     "flow/test_ghost_claims.py",
     "flow/test_ghost_places.py",
     "flow/test_ghost_plans.py",
+    "flow/test_ghost_plans_iceberg.py",
     "flow/test_ghosts.py",
     "flow/test_hostile_disk.py",
     "flow/test_iceberg_lineage.py",
+    "flow/test_iceberg_more_ways_to_lose_data.py",
+    "flow/test_iceberg_other_histories.py",
     "flow/test_iceberg_second_catalog.py",
     "flow/test_last_check.py",
     "flow/test_report_leftovers.py",
     "flow/test_restore_entries.py",
     "flow/test_shared_files.py",
     "flow/test_shared_files_of_other_tenants.py",
+    "flow/test_shared_files_unreadable.py",
     "flow/test_trash.py",
     "flow/test_unloadable_tables.py",
     "unit/cli/test_confirmation_prompt.py",
     "unit/cli/test_demo.py",
+    "unit/cli/test_documents.py",
+    "unit/cli/test_holds.py",
     "unit/cli/test_init_and_doctor.py",
+    "unit/cli/test_restore.py",
     "unit/cli/test_startup.py",
     "unit/cli/test_summary.py",
-    "unit/engines/test_digests.py",
+    "unit/daemon/test_scheduler.py",
+    "unit/daemon/test_table_locations.py",
+    "unit/delta/test_lite.py",
+    "unit/engines/test_manifest_fingerprints.py",
     "unit/iceberg/test_expire_rest.py",
+    "unit/paimon/test_closing.py",
+    "unit/paimon/test_hidden_rollback.py",
+    "unit/paimon/test_manifests.py",
     "unit/storage/test_fourth_store.py",
+    "unit/storage/test_local_delete.py",
     "unit/storage/test_local_walk.py",
     "unit/storage/test_s3_delete.py",
     "unit/storage/test_s3_faults.py",
@@ -64,6 +78,7 @@ SLOW = {
     "unit/storage/test_s3_parts.py",
     "unit/telemetry/test_tracing.py",
     "unit/test_airflow_and_dagster.py",
+    "unit/test_api.py",
     "unit/test_audit.py",
     "unit/test_bombs.py",
     "unit/test_columnar.py",
@@ -82,6 +97,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker("server")
         if item.path.relative_to(TESTS).as_posix() in SLOW:
             item.add_marker("slow")
+
+
+def pytest_runtest_setup(item):
+    """Commands configure the logs of their process, capturing leaves them configured, and the simulator silences them.
+    Each test has structlog as a fresh process has it, or as the simulator needs it."""
+    structlog.reset_defaults()
+    if TESTS / "sim" in item.path.parents:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 def pytest_make_parametrize_id(val):

@@ -82,12 +82,15 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class StopRequest(asyncio.Event):
-    """An event that also has the reason why it was set, unless a person requested it."""
+    """An event that also has the reason why it was set, and whether the person who started the work wanted it."""
 
     why = STOPPED
+    by_user = False
+    """Ctrl-C or its like: then the work after this one is not started either."""
 
-    def end(self, why: str) -> None:
+    def end(self, why: str, *, by_user: bool = False) -> None:
         self.why = why
+        self.by_user = self.by_user or by_user
         self.set()
 
 

@@ -1,7 +1,11 @@
-"""Retries: the only back-off, and the only retry loop. docs/architecture.md lists which layer retries what.
+"""Retries: the only back-off. docs/architecture.md lists which layer retries what.
 
-Retries of layers multiply: three attempts in one layer become six under a layer with two. So a layer retries only what
-no layer below it retries, and the number of attempts is always bounded.
+`Backoff.call` repeats what can be repeated as it is. Whoever must look again first has a loop of its own and takes only
+the waits from here: a format commits from fresh metadata, a deleter checks its conditions before each request, and a
+listing starts over only if it has returned nothing.
+
+Retries of layers multiply: three attempts in one layer become six under a layer with two. So no layer retries a failure
+that a layer below it has retried (`Unavailable.tried_again`), and the number of attempts is always bounded.
 """
 
 from __future__ import annotations
@@ -46,8 +50,8 @@ class Backoff:
         while True:
             try:
                 return await operation()
-            except Unavailable:
+            except Unavailable as exc:
                 failures += 1
-                if failures >= self.attempts:
+                if exc.tried_again or failures >= self.attempts:
                     raise
             await self.pause(failures)

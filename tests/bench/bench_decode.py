@@ -3,7 +3,7 @@
 Manifests of Iceberg (statistics on ten columns; also with a block for every entry, as pyiceberg writes them) and
 Paimon, from one entry to ten thousand, deflated. Ours includes every check: the walk over the blocks, the counts, the
 statuses. Both are best CPU times of all threads; the last column is how much of the time another thread could run
-Python meanwhile.
+Python meanwhile. `--plain` compares the compiled reader with our own plain Python instead.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import io
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import fastavro
+from tests.bench import plain
 from tests.bench.synthetic import Rows, SyntheticTable
 from tests.builders.paimon_model import MANIFEST_SCHEMA, DataFile
 
@@ -111,9 +113,8 @@ def _ticks(seconds: float) -> int:
     return count
 
 
-def compare(seconds: float) -> None:
-    """Print the table."""
-    print(f"{'layout':8} {'rows':>6} {'ours ms':>9} {'fastavro ms':>12} {'times':>6} {'rows/CPU-s':>11} {'free':>6}")
+def cases() -> Iterator[tuple[str, FormatName, int, bytes, Callable[[], int]]]:
+    """Each layout in each size, and how we read it."""
     for label, (name, make) in MANIFESTS.items():
         for rows in SIZES:
             data = make(rows)
@@ -125,21 +126,49 @@ def compare(seconds: float) -> None:
                 size_bytes=len(data),
                 entries=rows,
             )
-            decode = formats.decoder(name)
-            mine, free = best(lambda d=data, s=source, f=decode: by_us(d, s, f), rows, seconds)
-            theirs, _ = best(lambda d=data, f=name: by_fastavro(d, f), rows, seconds)
-            print(
-                f"{label:8} {rows:>6,} {mine * 1e3:>9.2f} {theirs * 1e3:>12.2f} {theirs / mine:>6.1f} "
-                f"{rows / mine:>11,.0f} {free:>6.0%}",
-                flush=True,
-            )
+            yield label, name, rows, data, partial(by_us, data, source, formats.decoder(name))
+
+
+def compare(seconds: float) -> None:
+    """Print the table."""
+    print(f"{'layout':8} {'rows':>6} {'ours ms':>9} {'fastavro ms':>12} {'times':>6} {'rows/CPU-s':>11} {'free':>6}")
+    for label, name, rows, data, ours in cases():
+        mine, free = best(ours, rows, seconds)
+        theirs, _ = best(partial(by_fastavro, data, name), rows, seconds)
+        print(
+            f"{label:8} {rows:>6,} {mine * 1e3:>9.2f} {theirs * 1e3:>12.2f} {theirs / mine:>6.1f} "
+            f"{rows / mine:>11,.0f} {free:>6.0%}",
+            flush=True,
+        )
+
+
+def figures(seconds: float) -> dict[str, float]:
+    """CPU seconds of our own reading alone."""
+    found = {}
+    for label, _, rows, _, ours in cases():
+        assert ours() == rows
+        least, ends = float("inf"), time.perf_counter() + seconds
+        while least == float("inf") or time.perf_counter() < ends:
+            before = time.process_time()
+            ours()
+            least = min(least, time.process_time() - before)
+        found[f"{label} {rows:,}"] = least
+    return found
 
 
 def main() -> None:
     """Compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.0, help="per figure")
-    compare(parser.parse_args().seconds)
+    parser.add_argument("--plain", action="store_true", help="against our own plain Python instead of fastavro")
+    parser.add_argument(plain.FIGURES, action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.figures:
+        plain.print_figures("lakesweep.formats._avro", figures(asked.seconds))
+    elif asked.plain:
+        plain.compare("tests.bench.bench_decode", ["--seconds", str(asked.seconds)])
+    else:
+        compare(asked.seconds)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ async def ours(endpoint: str, keys: list[str]) -> int:
         async def delete(batch: list[str]) -> int:
             async with slots:
                 answers = await deleter.delete([f"s3://{BUCKET}/{key}" for key in batch])
-            return sum(one.fate is DeleteStatus.DELETED for one in answers)
+            return sum(one.status is DeleteStatus.DELETED for one in answers)
 
         return sum(await asyncio.gather(*map(delete, batches)))
 

@@ -35,7 +35,7 @@ from tests.bench.stored_table import StoredTable
 from tests.bench.synthetic import CUTOFF, Rows, SyntheticTable, job, listing_page
 
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark.config import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.join_here import JoinHere
 from lakesweep.engines.spark.scratch import DirectoryScratch

@@ -23,7 +23,7 @@ from tests.bench.idle_lake import build, settings
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.table_run import ScheduledRun, tend
+from lakesweep.daemon.table_run import ScheduledRun, run_scheduled
 from lakesweep.daemon.tenant_threads import TenantThreads
 from lakesweep.ports.state import DueTime
 from lakesweep.settings.observability import LoggingSettings
@@ -89,14 +89,14 @@ async def _turns(home: Path) -> dict[str, float]:
 
 async def _turn(app: App, entry: Entry) -> float:
     for _ in range(4):  # the first ones clean, and note that they did
-        await tend(ScheduledRun(entry=entry, run_id=new_run_id(), since=app.clock.now()), lambda: 0.5)
+        await run_scheduled(ScheduledRun(entry=entry, run_id=new_run_id(), since=app.clock.now()), lambda: 0.5)
         await _make_due(app, entry.label)
     costs: list[float] = []
     for _ in range(ROUNDS):
         spent = 0.0
         for _ in range(LOOKS):
             before = cpu()
-            await tend(ScheduledRun(entry=entry, run_id=new_run_id(), since=app.clock.now()), lambda: 0.5)
+            await run_scheduled(ScheduledRun(entry=entry, run_id=new_run_id(), since=app.clock.now()), lambda: 0.5)
             spent += cpu() - before
             await _make_due(app, entry.label)
         costs.append(spent / LOOKS)

@@ -45,7 +45,7 @@ class AnsweringDeleter:
     """Does nothing, and says that it is done."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        return [Deleted(path=path, fate=DeleteStatus.DELETED) for path in paths]
+        return [Deleted(path=path, status=DeleteStatus.DELETED) for path in paths]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         return 0
@@ -92,7 +92,6 @@ async def sweep(folder: Path, files: int) -> float:
             journal=state,
             audit=Shelf(Location.parse(str(folder / "artifacts")), state=state).trail(run.id),
             fence=HeldLease(state, lease, HOUR, Moment.now()),
-            fencing_token=lease.token,
             revalidate=one_reference,
             check_not_held=Alone().check_not_held,
             stop=asyncio.Event(),

@@ -1,7 +1,8 @@
 """How fast we walk a local tree, against `find`: `python -m tests.bench.bench_walk`.
 
 Both give path, size and time of every file, in turns on one warm tree: one that is made here, or `--tree`. CPU is of
-all threads and, for `find`, of its process; on a busy machine it says more than the wall time.
+all threads and, for `find`, of its process; on a busy machine it says more than the wall time. `--plain` compares the
+compiled walk with our own plain Python instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from tests.bench import plain
 from tests.bench.places import LocalPlace
 
 from lakesweep.model.location import Location
@@ -76,9 +78,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--tree", type=Path, help="walk this directory instead of one made for the purpose")
+    parser.add_argument("--plain", action="store_true", help="against our own plain Python instead of find")
+    parser.add_argument(plain.FIGURES, action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     with nullcontext(asked.tree) if asked.tree else made(asked.files) as root:
-        compare(root)
+        if asked.figures:
+            cpu = measured(lambda: asyncio.run(walk(root)), find(root), resource.RUSAGE_SELF)[1]
+            plain.print_figures("lakesweep.storage.local._walk", {f"{find(root):,} files": cpu})
+        elif asked.plain:
+            plain.compare("tests.bench.bench_walk", ["--tree", str(root)])
+        else:
+            compare(root)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,12 @@ class Bench:
         """A settings file, and nothing remembered."""
         shutil.rmtree(self.state, ignore_errors=True)
         config = self.work / "lakesweep.toml"
-        config.write_text(_toml({"service": {"data_dir": str(self.state)}, **self._storage_settings(size), **settings}))
+        common = {
+            "service": {"data_dir": str(self.state)},
+            "orphan_cleanup": {"ceilings": {"files": size.files}},  # the default is a million
+            **self._storage_settings(size),
+        }
+        config.write_text(_toml(common | settings))
         return config
 
     def ours(self, size: Size, settings: dict[str, Any], *command: str) -> Cost:

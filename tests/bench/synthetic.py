@@ -32,7 +32,7 @@ from tests.builders.iceberg_metadata import Entry, entry_record, entry_schema
 from zlib_ng import zlib_ng
 
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import decode as iceberg_decode
 from lakesweep.formats.iceberg.layout import IcebergLayout
@@ -232,7 +232,7 @@ async def plan(storage: SyntheticStorage, folder: Path, *, sources_as: str, cach
     engine = InProcessEngine(
         storage=storage,
         decoder=lambda _: iceberg_decode.decode if sources_as == "avro" else _decode_arrow,
-        cache=DigestCache(folder / "cache", limit_bytes=4 * 1024**3, key=b"k" * 32) if cached else None,
+        cache=FingerprintCache(folder / "cache", limit_bytes=4 * 1024**3, key=b"k" * 32) if cached else None,
         scratch_dir=folder / "scratch",
         memory_limit=memory,
     )

@@ -221,7 +221,7 @@ class SmallService:
     async def restore(self, run_id, *, paths, dry_run, who, admin):
         document = await self.state.get_run(run_id)
         if document["outcome"] is None:
-            raise Refused("nothing_to_restore", "it took no file")
+            raise Refused("nothing_to_restore", "it deleted no file")
         self.asked.append(("restore", run_id, tuple(paths), dry_run, who, admin))
         return restore_document(Restored(of=run_id, restored=Tally(files=1, bytes=7)), paused=not dry_run)
 

@@ -58,9 +58,9 @@ def rows_of(*candidates: Candidate) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([asdict(one) for one in candidates], schema=plan_file.PLAN_SCHEMA)
 
 
-def fates_of(*fates: tuple[str | None, ...], size_bytes: int = 7) -> pa.RecordBatch:
-    """What became of files: path, fate, and as far as there is more what the store said, where it went, its marker."""
-    rows = [(path, size_bytes, fate, *more) for path, fate, *more in fates]
+def results_of(*results: tuple[str | None, ...], size_bytes: int = 7) -> pa.RecordBatch:
+    """Results of deletes: path, status, and optionally what the store said, where it went, its marker."""
+    rows = [(path, size_bytes, status, *more) for path, status, *more in results]
     return pa.RecordBatch.from_pylist(
         [dict(zip(DELETE_RESULTS_SCHEMA.names, row, strict=False)) for row in rows], schema=DELETE_RESULTS_SCHEMA
     )
@@ -143,11 +143,11 @@ class Shelf:
         await trail.expired(expiry)
         rows = [candidate(f"s3://lake/acme/orders/data/{number}.parquet") for number in range(5)]
         await trail.deleting(batch(0, 3, run_id), rows_of(*rows[:2]), rows_of(rows[2]))
-        await trail.deleted(batch(0, 3, run_id), fates_of(*((row.path, "deleted") for row in rows[:2])))
+        await trail.deleted(batch(0, 3, run_id), results_of(*((row.path, "deleted") for row in rows[:2])))
         await trail.deleting(batch(1, 2, run_id), rows_of(*rows[3:]), rows_of())
         await trail.deleted(
             batch(1, 2, run_id),
-            fates_of((rows[3].path, "already_gone"), (rows[4].path, "failed", "AccessDenied")),
+            results_of((rows[3].path, "already_gone"), (rows[4].path, "failed", "AccessDenied")),
         )
         deletion = DeletionReport(
             deleted=Tally(files=2, bytes=14),

@@ -58,6 +58,9 @@ class SetClock:
 class AlwaysOurs:
     """A lease that nobody can take."""
 
+    def __init__(self, token: int = 1) -> None:
+        self.token = token
+
     async def check(self) -> None:
         return None
 
@@ -81,6 +84,8 @@ class Bench:
     regular_wait: timedelta = timedelta(0)
     shared_files: Any = None
     """Tells which files other tables use, in place of the answer that there are none."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends the run that is under way."""
 
     def __post_init__(self) -> None:
         self.store = self.store or MemoryStateStore(self.clock)
@@ -153,8 +158,7 @@ class Bench:
             mover=self.mover,
             journal=self.faults.state(self.store),
             audit=self.trail(label, run_id),
-            fence=AlwaysOurs(),
-            fencing_token=lease.token,
+            fence=AlwaysOurs(lease.token),
             stop=asyncio.Event(),
             note=note,
         )
@@ -172,7 +176,7 @@ class Bench:
         listing: ListingMode | None = None,
     ) -> CleanupRun:
         """One cycle. Killed gets out of here, as it would end the process."""
-        run_id = uuid.uuid4().hex
+        run_id, self.stop = uuid.uuid4().hex, asyncio.Event()
         lease = await self.store.acquire_lease(table.ref.label, "bench", timedelta(days=1))
         engine = engines.open_inprocess(
             storage=self.storage,
@@ -200,12 +204,12 @@ class Bench:
             tenant_root=Location.parse(str(self.root)),
             policy=policy,
             execute=execute,
-            fence=AlwaysOurs(),
-            fencing_token=lease.token,
+            fence=AlwaysOurs(lease.token),
             rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
             inventory=self.inventory,
             listing=listing or self.listing,
             regular_wait=self.regular_wait,
+            stop=self.stop,
         )
         context = replace(context, trash=trash)
         cycle = Cycle(ports, context)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.builders.cycles import Bench, SetClock
-from tests.builders.stores import GatedTidy, LocalStorage, StorageSpec
+from tests.builders.stores import GatedUnpublishedRemover, LocalStorage, StorageSpec
 
 from lakesweep.cleanup import plan_file
 from lakesweep.formats.delta.checkpoint import decode
@@ -432,8 +432,8 @@ async def sweep(
     home = place.path.parent
     bench = bench or Bench(root=home, clock=SetClock(now), scratch=home.parent / f"{home.name}-scratch")
     ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name=place.path.name, format=FormatName.DELTA)
-    tidy = GatedTidy(lambda: open_deleter(StorageSpec()), Location.parse(str(home)))
-    table = DeltaTable(ref, place.location, bench.storage, bench.clock, options, tidy=tidy)
+    remover = GatedUnpublishedRemover(lambda: open_deleter(StorageSpec()), Location.parse(str(home)))
+    table = DeltaTable(ref, place.location, bench.storage, bench.clock, options, remover=remover)
     run = await bench.run(table, policy or CleanupPolicy(), execute=execute)
     rows: list[Candidate] = []
     if run.plan is not None:

@@ -48,7 +48,7 @@ def aged(path: Path, data: bytes = b"x") -> None:
 
 
 async def planned(app: App) -> list[CleanupRun]:
-    works = app.ghost_hunt("acme")
+    works = app.ghost_search("acme")
     return [await app.plan(works.work(one)) for one in await app.ghosts("acme")]
 
 
@@ -60,5 +60,5 @@ async def approved(app: App) -> CleanupRun:
 
 
 async def executed(app: App, progress=None) -> list[CleanupRun]:
-    works = await app.ghost_hunt("acme").approved()
+    works = await app.ghost_search("acme").approved()
     return [await app.run(work, execute=True, trigger=ADA, progress=progress) for work in works]

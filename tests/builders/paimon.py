@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.cycles import Bench, SetClock
-from tests.builders.stores import GatedTidy, StorageSpec
+from tests.builders.stores import GatedUnpublishedRemover, StorageSpec
 
 from lakesweep.cleanup import plan_file
 from lakesweep.formats.paimon.table import PaimonTable
@@ -59,7 +59,7 @@ def table_at(path: Path, on: Bench) -> PaimonTable:
         storage=on.storage,
         tenant_root=root,
         writer=on.writer,
-        tidy=GatedTidy(lambda: on.faults.storage(open_deleter(StorageSpec())), root),
+        remover=GatedUnpublishedRemover(lambda: on.faults.storage(open_deleter(StorageSpec())), root),
     )
 
 

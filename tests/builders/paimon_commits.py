@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.unit.paimon.conftest import World
+from tests.builders.paimon_world import World
 
 from lakesweep.formats.paimon import merge
 from lakesweep.formats.paimon.manifests import ADD, read_entries

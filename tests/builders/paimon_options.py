@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.paimon.conftest import World
+from tests.builders.paimon_world import World
 
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.spec import DatasetSpec

@@ -15,7 +15,7 @@ from tests.builders.stores import StorageSpec
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
-from lakesweep.formats.spec import Tidy
+from lakesweep.formats.spec import UnpublishedRemover
 from lakesweep.model.errors import CommitConflict, CommitUnknown
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_storage, open_writer
@@ -26,7 +26,7 @@ async def race(address: str, rounds: int, name: str, endpoint: str | None) -> li
     spec = StorageSpec(s3=S3Options(endpoint_url=endpoint, region="us-east-1", path_style=True))
     storage, writer = open_storage(spec), open_writer(spec)
     files = TableFiles(storage=storage, location=Location.parse(address))
-    committer = Committer(files, ListReader(files), writer, Tidy())
+    committer = Committer(files, ListReader(files), writer, UnpublishedRemover())
     won = []
     for number in range(1, rounds + 1):
         document = {

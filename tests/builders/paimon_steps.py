@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.paimon_model import Line, ModelTable
-from tests.builders.stores import GatedTidy, StorageSpec
+from tests.builders.stores import GatedUnpublishedRemover, StorageSpec
 
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.location import Location
@@ -135,5 +135,5 @@ def handle(table: MovingTable, bench: Bench) -> PaimonTable:
         storage=bench.storage,
         tenant_root=root,
         writer=bench.writer,
-        tidy=GatedTidy(lambda: open_deleter(StorageSpec()), root),
+        remover=GatedUnpublishedRemover(lambda: open_deleter(StorageSpec()), root),
     )

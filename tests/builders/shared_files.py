@@ -35,3 +35,14 @@ def borrow(lake, name, through=None, clone="acme/d/clone"):
     log = lake.directory(clone) / "_delta_log" / f"{1:020}.json"
     log.write_text(json.dumps({"add": add}) + "\n")
     return path
+
+
+def move_clone_to_own_dataset(lake):
+    """`acme/d/clone`, which uses a file of `acme/d/source`, becomes `acme/c/clone`. The place of its dataset, and the
+    file."""
+    borrowed = borrow(lake, "part-00000-failed.parquet")
+    clones = lake.root / "lake" / "acme" / "clones"
+    clones.mkdir()
+    lake.directory("acme/d/clone").rename(clones / "clone")
+    lake.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
+    return clones, borrowed

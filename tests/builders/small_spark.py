@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark.config import SparkConfig
 
 SMALL_SPARK = SparkConfig(
     master="local[2]",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lakesweep.daemon.unpublished_files import GatedTidy as _GatedTidy
+from lakesweep.daemon.unpublished_files import GatedUnpublishedRemover as _GatedUnpublishedRemover
 from lakesweep.model.files import AgeBy
 from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.local.store import LocalStorage as _LocalStorage
@@ -31,7 +31,7 @@ def StorageSpec(*, s3: S3Options | None = None, **other) -> _StorageSpec:
     return _StorageSpec(stores=(local, *([s3] if s3 else [])), **other)
 
 
-GatedTidy = partial(_GatedTidy, age_by=AgeBy.MODIFICATION)
+GatedUnpublishedRemover = partial(_GatedUnpublishedRemover, age_by=AgeBy.MODIFICATION)
 
 ODD_NAMES = [
     "with space",

@@ -54,15 +54,16 @@ class RecordingDeleter:
 
     def _one(self, path):
         if path in self.failing:
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why="AccessDenied")
+            return Deleted(path=path, status=DeleteStatus.FAILED, why="AccessDenied")
         if path not in self.objects:
-            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+            return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
         self.objects.remove(path)
-        return Deleted(path=path, fate=DeleteStatus.DELETED)
+        return Deleted(path=path, status=DeleteStatus.DELETED)
 
 
 class Held:
     def __init__(self):
+        self.token = 1
         self.lost_after = None
         self.checks = 0
 
@@ -103,7 +104,8 @@ async def make_sweep(
         )
     state = MemoryStateStore(FixedClock())
     await state.start_run(CleanupRun(id="r1", table=REF, location=None, started_at=NOW))
-    lease = await state.acquire_lease(REF.label, "me", timedelta(hours=1))
+    fence = fence or Held()
+    fence.token = (await state.acquire_lease(REF.label, "me", timedelta(hours=1))).token
 
     async def nothing_new():
         return frozenset()
@@ -130,8 +132,7 @@ async def make_sweep(
         deleter=deleter or RecordingDeleter(path for path, _ in rows),
         journal=state,
         audit=audit or Shelf(Location.parse(f"memory://{uuid.uuid4().hex}/audit"), state=state).trail("r1", REF),
-        fence=fence or Held(),
-        fencing_token=lease.token,
+        fence=fence,
         revalidate=revalidate or nothing_new,
         check_not_held=Alone().check_not_held,
         stop=asyncio.Event(),

@@ -1,25 +1,68 @@
-"""Servers and back ends that the contract suites share. Servers start once per test process."""
+"""Servers, stores and back ends that the contract suites share. Servers start once per test process."""
 
 from __future__ import annotations
 
+import uuid
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.builders.stores import StorageSpec
 from tests.servers.postgres import PostgresServer, running_postgres
+from tests.servers.s3_stub import s3_stub
 from tests.sim.ports import Process, SimState
 from tests.sim.state import DictStateStore
 from tests.sim.world import World
 
+from lakesweep.model.location import Location
 from lakesweep.ports.state import StateStore
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.state.registry import open_state
+from lakesweep.storage import memory
+from lakesweep.storage.s3.settings import S3Options
 
 
 @pytest.fixture(scope="session")
 def postgres_server():
     with running_postgres() as server:
         yield server
+
+
+@dataclass(kw_only=True)
+class StorePlace:
+    """A place of a test's own in one store. The simulator's store has no address: its suites open it themselves."""
+
+    kind: str
+    spec: StorageSpec
+    scheme: str
+    authority: str
+    prefix: str = ""
+
+    def at(self, path: str) -> Location:
+        return Location(self.scheme, self.authority, self.prefix + path)
+
+
+@pytest.fixture(params=["memory", "local", "seaweedfs", "s3-stub", "simulated"])
+async def store_place(request, tmp_path, s3_credentials):
+    name = f"lake-{uuid.uuid4().hex[:12]}"
+    place = StorePlace(kind=request.param, spec=StorageSpec(), scheme="s3", authority=name)
+    async with AsyncExitStack() as stack:
+        match request.param:
+            case "memory":
+                place.scheme = "memory"
+                stack.callback(memory.forget, name)
+            case "local":
+                place.scheme, place.authority, place.prefix = "file", "", f"{tmp_path}/"
+            case "seaweedfs":
+                server = request.getfixturevalue("seaweedfs")
+                server.create_bucket("contract")
+                place.authority, place.prefix = "contract", f"{name}/"
+                place.spec = StorageSpec(s3=S3Options(endpoint_url=server.endpoint_url, path_style=True))
+            case "s3-stub":
+                server = await stack.enter_async_context(s3_stub(name))
+                place.spec = StorageSpec(s3=S3Options(endpoint_url=server.endpoint_url, path_style=True))
+        yield place
 
 
 class HandClock:

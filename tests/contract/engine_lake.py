@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakesweep.model.errors import OutOfOrder, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.ports.engine import Inventory, Marked, OrphanJob
+from lakesweep.ports.engine import Everything, Inventory, Marked, OrphanJob
 from lakesweep.ports.references import REFERENCE_SCHEMA, References, ReferenceSource
 from lakesweep.ports.storage import LISTING_SCHEMA
 from lakesweep.ports.table import FileKind, MatchBy, Shortlist, TableState
@@ -129,11 +129,12 @@ class ListLake:
             cutoff=CUTOFF,
             mark=self.mark,
             rows_path=str(rows_path),
-            shortlist=self.shortlist,
-            inventory=self.inventory
-            and Inventory(
-                address=Location.parse(self.inventory), not_before=CUTOFF, not_after=CUTOFF + timedelta(days=2)
-            ),
+            look_at=self.shortlist or self._inventory() or Everything(),
+        )
+
+    def _inventory(self):
+        return self.inventory and Inventory(
+            address=Location.parse(self.inventory), not_before=CUTOFF, not_after=CUTOFF + timedelta(days=2)
         )
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from tests.builders.audits import KEY, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
+from tests.builders.audits import KEY, REF, Shelf, a_run, batch, candidate, results_of, rows_of
 from tests.builders.stores import StorageSpec
 
 from lakesweep.audit import chain
@@ -169,7 +169,7 @@ async def test_concurrent_batches_of_one_run_are_all_recorded(shelf):
     async def one(number):
         row = candidate(f"s3://b/t/{number}.parquet")
         await trail.deleting(batch(number, 1), rows_of(row), rows_of())
-        await trail.deleted(batch(number, 1), fates_of((row.path, "deleted")))
+        await trail.deleted(batch(number, 1), results_of((row.path, "deleted")))
 
     await asyncio.gather(*map(one, range(12)))
     await trail.end(a_run(outcome=Outcome.DONE))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from tests.sim.engine import PlainEngine
 
 from lakesweep.cleanup import classify, plan_file
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.join_here import JoinHere
@@ -75,6 +75,11 @@ def open_joined_here(storage, scratch, *, cache=None):
     return open_spark(storage, scratch, small=JoinHere(directory=scratch, rows=10**6), cache=cache)
 
 
+def open_judged_here(storage, scratch, *, cache=None):
+    """Spark compares too, this process judges: what tables with few unreferenced files are planned with."""
+    return open_spark(storage, scratch, small=JoinHere(directory=scratch, rows=0), cache=cache)
+
+
 def open_plain(storage, scratch):
     return PlainEngine(storage=storage, decoder=decoder)
 
@@ -82,6 +87,8 @@ def open_plain(storage, scratch):
 OF_SPARK = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ON_SPARK = pytest.param("spark", marks=OF_SPARK)
 JOINED_HERE = pytest.param("joined here", marks=OF_SPARK)
+# Its own tests are in `test_engine_on_spark.py`, and the law that engines agree plans every table this way too.
+JUDGED_HERE = pytest.param("judged here", marks=[*OF_SPARK, pytest.mark.soak])
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +101,7 @@ def spark_kept():
     cloudpickle.unregister_pickle_by_value(engine_lake)
 
 
-@pytest.fixture(params=["inprocess", "plain", ON_SPARK, JOINED_HERE])
+@pytest.fixture(params=["inprocess", "plain", ON_SPARK, JOINED_HERE, JUDGED_HERE])
 def open_engine(request):
     """A function (storage, scratch directory) -> Engine."""
     if request.param == "inprocess":
@@ -102,7 +109,7 @@ def open_engine(request):
     if request.param == "plain":
         return open_plain
     request.getfixturevalue("spark_kept")
-    return open_spark if request.param == "spark" else open_joined_here
+    return {"spark": open_spark, "joined here": open_joined_here, "judged here": open_judged_here}[request.param]
 
 
 @pytest.fixture
@@ -569,7 +576,9 @@ async def test_the_plan_from_an_inventory_is_the_plan_from_a_listing(find, lake)
     deliver(lake)
     found, rows = await find()
     assert len(rows) == 3
-    assert replace(found, timings=listed.timings) == listed
+    assert listed.as_of is None
+    assert found.as_of == datetime(2026, 3, 1, 20, tzinfo=UTC)  # what is deleted by it is looked at once more
+    assert replace(found, timings=listed.timings, as_of=None) == listed
 
 
 async def test_what_an_inventory_does_not_know_is_never_a_candidate(find, lake):
@@ -860,7 +869,7 @@ def test_both_engines_give_the_same_plan(spark_kept, tmp_path, table, seed):
 )
 def test_a_cache_filled_by_an_earlier_cycle_changes_nothing_in_the_plan(tmp_path_factory, earlier, later, moved, roots):
     folder = tmp_path_factory.mktemp("cached")
-    cache = DigestCache(folder / "cache", limit_bytes=10**8, key=b"k" * 32)
+    cache = FingerprintCache(folder / "cache", limit_bytes=10**8, key=b"k" * 32)
 
     def open_cached(storage, scratch):
         return InProcessEngine(

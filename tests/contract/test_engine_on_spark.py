@@ -22,8 +22,8 @@ from tests.contract.engine_lake import ListLake, Travelling, decoder
 
 from lakesweep.cleanup import plan_file
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.engines.spark import worker_setup
+from lakesweep.engines.manifest_cache import FingerprintCache
+from lakesweep.engines.spark import judge_here, worker_daemon, worker_setup
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.join_here import JoinHere
 from lakesweep.engines.spark.scratch import DirectoryScratch, SparkScratch, StoreScratch
@@ -110,7 +110,7 @@ def paths_of(plan):
 
 @pytest.fixture
 def cache(tmp_path):
-    return DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
+    return FingerprintCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
 
 
 # Small tables.
@@ -130,14 +130,79 @@ async def test_a_small_table_takes_two_jobs_and_the_same_plan_as_a_large_one(lak
     assert paths_of(small) == paths_of(large) == [STRAY]
     assert replace(small, rows_path="") == replace(large, rows_path="")
     assert await jobs_of("small") == (2, 8)  # six tasks list; one reads sources, one hands on what metadata names
-    assert (await jobs_of("large"))[0] > 10
+    assert (await jobs_of("large"))[0] > 6
 
 
-async def test_a_table_above_the_limit_is_joined_on_spark(lake, tmp_path):
+async def test_a_table_above_all_limits_is_joined_and_judged_on_spark(lake, tmp_path):
     engine = spark_engine(tmp_path)
-    engine._small = JoinHere(directory=tmp_path / "here", rows=10)
+    engine._small = JoinHere(directory=tmp_path / "here", rows=10, left=0)
     assert paths_of(await planned(engine, lake, tmp_path, "above")) == [STRAY]
-    assert (await jobs_of("above"))[0] > 10
+    assert (await jobs_of("above"))[0] > 6
+
+
+# What a comparison on Spark leaves.
+
+
+def judging_here(work, *, left=1000, **options):
+    engine = spark_engine(work, **options)
+    engine._small = JoinHere(directory=work / "here", rows=0, left=left)
+    return engine
+
+
+async def test_few_unreferenced_files_are_judged_here_with_the_same_plan(lake, tmp_path, cache):
+    """Files that expire, one outside the roots and one that is young are among them."""
+    lake.expired = [lake.put("s3://b/t/old.data"), "s3://b/t/gone.data"]
+    lake.named.append("s3://elsewhere/x.data")
+    lake.put("s3://b/t/young.data", engine_lake.YOUNG)
+    large = await planned(spark_engine(tmp_path, small=False), lake, tmp_path, "large")
+    for name in ("here", "known"):
+        here = await planned(judging_here(tmp_path, cache=cache), lake, tmp_path, name)
+        assert paths_of(here) == paths_of(large) == ["s3://b/t/old.data", STRAY]
+        assert replace(here, rows_path="") == replace(large, rows_path="")
+    assert large.unverified == 1
+    assert (await jobs_of("here"))[0] == 5  # list, read, two to compare, and find the rows that are left
+
+
+async def test_a_table_without_garbage_is_judged_here(lake, tmp_path):
+    del bucket("b").objects["t/stray.data"]
+    plan = await planned(judging_here(tmp_path), lake, tmp_path, "clean")
+    assert (paths_of(plan), plan.references, plan.candidates.files) == ([], 11, 0)
+    assert (await jobs_of("clean"))[0] == 4
+
+
+@pytest.mark.parametrize(("left", "lost"), [(0, False), (1000, True)])
+async def test_more_than_a_few_or_a_lost_file_are_left_to_spark(lake, tmp_path, monkeypatch, left, lost):
+    monkeypatch.setattr(judge_here.JudgedHere, "judge", None)
+    if lost:
+        del bucket("b").objects["t/3.data"]
+    plan = await planned(judging_here(tmp_path, left=left), lake, tmp_path)
+    assert (paths_of(plan), plan.missing_count) == ([STRAY], int(lost))
+
+
+@pytest.mark.parametrize("relation", ["read", "listing", "sides", "unkept"])
+async def test_rows_that_go_before_they_are_judged_here_stop_the_table(lake, tmp_path, monkeypatch, relation):
+    copy_here = judge_here.JudgedHere._copy
+    take = judge_here.JudgedHere._take_unkept
+
+    def lose(steps):
+        for part in steps.relations.part_files(relation):
+            if "-prints" not in part.name:
+                part.unlink()
+
+    def take_unkept(steps, spark):
+        lose(steps)
+        take(steps, spark)
+
+    def copied(steps, *given):
+        lose(steps)
+        copy_here(steps, *given)
+
+    if relation == "unkept":
+        monkeypatch.setattr(judge_here.JudgedHere, "_copy", copied)
+    else:
+        monkeypatch.setattr(judge_here.JudgedHere, "_take_unkept", take_unkept)
+    with pytest.raises(EngineFailed):
+        await planned(judging_here(tmp_path), lake, tmp_path)
 
 
 def look_around(batches):
@@ -159,6 +224,8 @@ async def test_workers_do_not_prepare_again_what_has_not_changed():
         (row,) = session.range(0, 1, 1, 1).mapInArrow(look_around, "finders BIGINT, aside BIGINT").collect()
     assert row.finders == 0
     assert row.aside > 10_000
+    if not KEPT[0]._backend._borrowed:
+        assert session.conf.get("spark.python.daemon.module") == worker_daemon.MODULE
     before = gc.get_freeze_count()
     worker_setup.lighten()
     assert gc.get_freeze_count() == before  # this process is not a worker

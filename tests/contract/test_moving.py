@@ -23,7 +23,6 @@ from lakesweep.model.location import Location
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Deleted, DeleteStatus, Marker, Move, Mover
 from lakesweep.ports.storage import Storage, Writer
-from lakesweep.storage import memory
 from lakesweep.storage.local.mover import LocalMover
 from lakesweep.storage.registry import open_mover, open_storage, open_writer
 from lakesweep.storage.s3.copying import Copier
@@ -83,28 +82,12 @@ def simulated(root: Location) -> Lake:
     )
 
 
-@pytest.fixture(params=["memory", "local", "seaweedfs", "s3-stub", "simulated"])
-async def lake(request, tmp_path, s3_credentials):
-    name = f"lake-{uuid.uuid4().hex[:12]}"
+@pytest.fixture
+async def lake(store_place):
+    root = store_place.at("w")
     async with AsyncExitStack() as stack:
-        root, s3 = Location("s3", name, "w"), S3Options()
-        match request.param:
-            case "memory":
-                root = Location("memory", name, "w")
-                stack.callback(memory.forget, name)
-            case "local":
-                root = Location("file", "", f"{tmp_path}/w")
-            case "seaweedfs":
-                server = request.getfixturevalue("seaweedfs")
-                server.create_bucket("contract")
-                root = Location("s3", "contract", f"{name}/w")
-                s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
-            case "s3-stub":
-                server = await stack.enter_async_context(s3_stub(name))
-                s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
-        spec = StorageSpec(s3=s3)
-        real = request.param != "simulated"
-        opened = _opened(request.param, root, spec) if real else simulated(root)
+        real = store_place.kind != "simulated"
+        opened = _opened(store_place.kind, root, store_place.spec) if real else simulated(root)
         for side in (opened.storage, opened.mover, opened.writer):
             stack.push_async_callback(side.aclose)
         yield opened
@@ -132,13 +115,13 @@ async def test_what_moves_to_the_trash_comes_back_with_every_byte(lake):
         names = [name for name in names if "\n" not in name and "\x01" not in name]
     paths = [await lake.put(name, b"" if name == "t/empty" else name.encode()) for name in names]
     gone = await lake.mover.to_trash(lake.away(*paths))
-    assert [(one.path, one.fate, one.went) for one in gone] == [
+    assert [(one.path, one.status, one.went) for one in gone] == [
         (path, DeleteStatus.DELETED, Went.TRASH) for path in paths
     ]
     for path, name in zip(paths, names, strict=True):
         assert await lake.both(path) == (None, b"" if name == "t/empty" else name.encode())
     back = await lake.mover.back(lake.home(*paths))
-    assert {one.fate for one in back} == {DeleteStatus.DELETED}
+    assert {one.status for one in back} == {DeleteStatus.DELETED}
     for path, name in zip(paths, names, strict=True):
         assert await lake.both(path) == (b"" if name == "t/empty" else name.encode(), None)
 
@@ -147,9 +130,9 @@ async def test_a_missing_source_is_already_gone_both_ways(lake):
     there = await lake.put("t/there")
     missing = lake.at("t/never/was")
     told = await lake.mover.to_trash(lake.away(missing, there))
-    assert [one.fate for one in told] == [DeleteStatus.ALREADY_GONE, DeleteStatus.DELETED]
+    assert [one.status for one in told] == [DeleteStatus.ALREADY_GONE, DeleteStatus.DELETED]
     told = await lake.mover.back(lake.home(missing))
-    assert [one.fate for one in told] == [DeleteStatus.ALREADY_GONE]
+    assert [one.status for one in told] == [DeleteStatus.ALREADY_GONE]
     assert await lake.read(missing) is None
 
 
@@ -158,21 +141,21 @@ async def test_nothing_that_is_there_is_replaced(lake):
     await lake.mover.to_trash(lake.away(path))
     await lake.put("t/a", b"new")
     (told,) = await lake.mover.back(lake.home(path))
-    assert (told.fate, told.why) == (DeleteStatus.SPARED, TAKEN)
+    assert (told.status, told.why) == (DeleteStatus.SPARED, TAKEN)
     assert await lake.both(path) == (b"new", b"old")
     (told,) = await lake.mover.to_trash(lake.away(path))
-    assert (told.fate, told.why) == (DeleteStatus.SPARED, TAKEN)
+    assert (told.status, told.why) == (DeleteStatus.SPARED, TAKEN)
     assert await lake.both(path) == (b"new", b"old")
 
 
 async def test_what_the_conditions_keep_is_not_moved(lake):
     one, two = await lake.put("t/1"), await lake.put("t/2")
-    kept = {one: Deleted(path=one, fate=DeleteStatus.SPARED, why="live")}
+    kept = {one: Deleted(path=one, status=DeleteStatus.SPARED, why="live")}
     told = await lake.mover.to_trash(lake.away(one, two), Said(kept=kept))
-    assert [answer.fate for answer in told] == [DeleteStatus.SPARED, DeleteStatus.DELETED]
+    assert [answer.status for answer in told] == [DeleteStatus.SPARED, DeleteStatus.DELETED]
     assert await lake.both(one) == (b"x", None)
     (told,) = await lake.mover.to_trash(lake.away(one), Said(over="the lease is another's"))
-    assert (told.fate, told.why) == (DeleteStatus.NOT_SENT, "the lease is another's")
+    assert (told.status, told.why) == (DeleteStatus.NOT_SENT, "the lease is another's")
     assert await lake.both(one) == (b"x", None)
 
 
@@ -184,7 +167,7 @@ async def test_another_object_than_the_one_judged_stays(lake):
     judged = Said(etags={path: seen.etag}) if seen.etag else Said(written_ms={path: 1_700_000_000_000})
     await lake.put("t/a", b"new")
     (told,) = await lake.mover.to_trash(lake.away(path), judged)
-    assert told.fate is DeleteStatus.SPARED
+    assert told.status is DeleteStatus.SPARED
     assert await lake.both(path) == (b"new", None)
 
 
@@ -213,17 +196,17 @@ async def test_versioning_copies_nothing_and_removing_the_marker_gives_it_back(v
     lake, _ = versioned
     paths = [await lake.put(name, name.encode()) for name in ("t/a", "t/ab", "t/c")]
     told = await lake.mover.to_trash(lake.away(*paths))
-    assert {(one.fate, one.went) for one in told} == {(DeleteStatus.DELETED, Went.VERSIONS)}
+    assert {(one.status, one.went) for one in told} == {(DeleteStatus.DELETED, Went.VERSIONS)}
     assert all(one.delete_marker for one in told)
     assert [await lake.both(path) for path in paths] == [(None, None)] * 3
     markers = [Marker(path=one.path, version=one.delete_marker) for one in told]
 
     await lake.put("t/c", b"new")  # written again since
     back = await lake.mover.uncover(markers)
-    assert [one.fate for one in back] == [DeleteStatus.DELETED, DeleteStatus.DELETED, DeleteStatus.SPARED]
+    assert [one.status for one in back] == [DeleteStatus.DELETED, DeleteStatus.DELETED, DeleteStatus.SPARED]
     assert [await lake.read(path) for path in paths] == [b"t/a", b"t/ab", b"new"]
     again = await lake.mover.uncover(markers)
-    assert {one.fate for one in again} == {DeleteStatus.SPARED}
+    assert {one.status for one in again} == {DeleteStatus.SPARED}
     assert [await lake.read(path) for path in paths] == [b"t/a", b"t/ab", b"new"]
 
 
@@ -237,7 +220,7 @@ async def test_what_was_copied_to_the_trash_names_no_delete_marker(versioned, mo
     monkeypatch.setattr(S3Mover, "_versioned", may_not_ask)
     path = await lake.put("t/a", b"data")
     (told,) = await lake.mover.to_trash(lake.away(path))
-    assert (told.fate, told.went, told.delete_marker) == (DeleteStatus.DELETED, Went.TRASH, None)
+    assert (told.status, told.went, told.delete_marker) == (DeleteStatus.DELETED, Went.TRASH, None)
     assert await lake.both(path) == (None, b"data")
 
 
@@ -270,9 +253,9 @@ async def test_a_bucket_that_keeps_no_version_loses_one_page_at_most(s3_credenti
             told = await mover.to_trash(moves)
             again = await mover.to_trash(moves[kept + lost :])
         assert [one.path for one in told] == [move.source for move in moves]
-        assert [one.fate for one in told[: kept + lost]] == [DeleteStatus.DELETED] * (kept + lost)
+        assert [one.status for one in told[: kept + lost]] == [DeleteStatus.DELETED] * (kept + lost)
         for one in (*told[kept + lost :], *again):
-            assert one.fate is DeleteStatus.FAILED
+            assert one.status is DeleteStatus.FAILED
             assert f"kept no version of s3://lake/{names[kept]}" in one.why
         assert sorted(held) == names[kept + lost :]
 
@@ -288,7 +271,7 @@ async def test_only_a_newest_delete_marker_is_ever_removed_by_its_version(versio
     versions = [one["VersionId"] for one in listed["Versions"]]
     for version in (*versions, gone.delete_marker):
         (told,) = await lake.mover.uncover([Marker(path=path, version=version)])
-        assert (told.fate, "not the delete marker of this run" in told.why) == (DeleteStatus.ALREADY_GONE, True)
+        assert (told.status, "not the delete marker of this run" in told.why) == (DeleteStatus.ALREADY_GONE, True)
     after = client.list_object_versions(Bucket=bucket, Prefix=key)
     assert [one["VersionId"] for one in after["Versions"]] == versions
     assert len(after["DeleteMarkers"]) == len(listed["DeleteMarkers"]) == 2
@@ -306,7 +289,7 @@ async def test_a_delete_marker_whose_version_was_purged_is_reported_and_stays(ve
     client.delete_object(Bucket=bucket, Key=key, VersionId=version)
     for _ in range(2):
         (told,) = await lake.mover.uncover([Marker(path=path, version=gone.delete_marker)])
-        assert (told.fate, "lifecycle rule" in told.why) == (DeleteStatus.ALREADY_GONE, True)
+        assert (told.status, "lifecycle rule" in told.why) == (DeleteStatus.ALREADY_GONE, True)
 
 
 async def test_a_key_too_long_for_the_trash_stays_and_names_the_setting(s3_credentials):
@@ -315,7 +298,7 @@ async def test_a_key_too_long_for_the_trash_stays_and_names_the_setting(s3_crede
         server.buckets["lake"][Location.parse(path).path] = b"data"
         async with aclosing(S3Mover(S3Options(endpoint_url=server.endpoint_url, path_style=True))) as mover:
             (told,) = await mover.to_trash([Move(source=path, target=path.replace("/w/", "/w/.trash/r/"))])
-        assert (told.fate, "orphan_cleanup.trash" in told.why) == (DeleteStatus.FAILED, True)
+        assert (told.status, "orphan_cleanup.trash" in told.why) == (DeleteStatus.FAILED, True)
         assert list(server.buckets["lake"]) == [Location.parse(path).path]
 
 
@@ -333,14 +316,14 @@ async def test_a_large_object_is_copied_in_parts_with_all_that_belongs_to_it(sea
     async with aclosing(mover):
         move = Move(source=f"s3://{name}/w/t/a", target=f"s3://{name}/w/.trash/r/t/a")
         (told,) = await mover.to_trash([move])
-        assert (told.fate, told.went) == (DeleteStatus.DELETED, Went.TRASH)
+        assert (told.status, told.went) == (DeleteStatus.DELETED, Went.TRASH)
         found = client.get_object(Bucket=name, Key="w/.trash/r/t/a")
         assert found["Body"].read() == data
         assert {key: found[key] for key in belongs} == belongs
         tags = client.get_object_tagging(Bucket=name, Key="w/.trash/r/t/a")["TagSet"]
         assert {tag["Key"]: tag["Value"] for tag in tags} == {"a": "1", "b": "x y"}
         (back,) = await mover.back([Move(source=move.target, target=move.source)])
-        assert back.fate is DeleteStatus.DELETED
+        assert back.status is DeleteStatus.DELETED
         assert client.get_object(Bucket=name, Key="w/t/a")["Body"].read() == data
         assert "Contents" not in client.list_objects_v2(Bucket=name, Prefix="w/.trash")
 
@@ -366,7 +349,7 @@ async def test_a_copy_that_is_not_whole_leaves_the_object_where_it_is(s3_credent
         server.fault = fault
         async with aclosing(S3Mover(S3Options(endpoint_url=server.endpoint_url, path_style=True))) as mover:
             (told,) = await mover.to_trash([Move(source="s3://lake/w/t/a", target="s3://lake/w/.trash/r/t/a")])
-        assert told.fate is DeleteStatus.FAILED
+        assert told.status is DeleteStatus.FAILED
         assert server.buckets[name]["w/t/a"] == b"data"
 
 
@@ -382,7 +365,7 @@ async def test_an_object_that_is_replaced_behind_its_copy_stays(s3_credentials):
         server.fault = fault
         async with aclosing(S3Mover(S3Options(endpoint_url=server.endpoint_url, path_style=True))) as mover:
             (told,) = await mover.to_trash([Move(source="s3://lake/w/t/a", target="s3://lake/w/.trash/r/t/a")])
-        assert told.fate is DeleteStatus.SPARED
+        assert told.status is DeleteStatus.SPARED
         assert server.buckets["lake"] == {"w/t/a": b"new", "w/.trash/r/t/a": b"old"}
 
 
@@ -390,7 +373,7 @@ async def test_a_file_of_others_in_our_place_of_the_trash_is_a_failure(lake):
     path = await lake.put("t/a", b"old")
     await lake.writer.put(Location.parse(lake.trash.address(path)), b"theirs", create_only=False)
     (told,) = await TrashDeleter(lake.mover, None, lake.trash).delete([path])
-    assert (told.fate, "another object is at" in told.why) == (DeleteStatus.FAILED, True)
+    assert (told.status, "another object is at" in told.why) == (DeleteStatus.FAILED, True)
     assert await lake.both(path) == (b"old", b"theirs")
 
 
@@ -399,7 +382,7 @@ async def test_a_copy_whose_answer_was_lost_is_finished_and_not_a_failure(s3_cre
         server.buckets["lake"] = {"w/t/a": b"data", "w/.trash/r/t/a": b"data"}
         async with aclosing(S3Mover(S3Options(endpoint_url=server.endpoint_url, path_style=True))) as mover:
             (told,) = await mover.to_trash([Move(source="s3://lake/w/t/a", target="s3://lake/w/.trash/r/t/a")])
-        assert (told.fate, told.went) == (DeleteStatus.DELETED, Went.TRASH)
+        assert (told.status, told.went) == (DeleteStatus.DELETED, Went.TRASH)
         assert server.buckets["lake"] == {"w/.trash/r/t/a": b"data"}
 
 
@@ -410,15 +393,15 @@ async def test_local_files_move_where_a_rename_cannot_keep_what_is_there(tmp_pat
     there, back = (f"file://{tmp_path}/{name}" for name in ("trash/r/a", "a"))
     async with aclosing(LocalMover()) as mover:
         (told,) = await mover.to_trash([Move(source=back, target=there)])
-        assert told.fate is DeleteStatus.DELETED
+        assert told.status is DeleteStatus.DELETED
         (tmp_path / "a").write_bytes(b"new")
         (told,) = await mover.back([Move(source=there, target=back)])
-        assert (told.fate, told.why) == (DeleteStatus.SPARED, TAKEN)
+        assert (told.status, told.why) == (DeleteStatus.SPARED, TAKEN)
         assert ((tmp_path / "a").read_bytes(), (tmp_path / "trash/r/a").read_bytes()) == (b"new", b"old")
         (tmp_path / "a").unlink()
         (tmp_path / "a").hardlink_to(tmp_path / "trash/r/a")  # killed between the two steps
         (told,) = await mover.to_trash([Move(source=back, target=there)])
-        assert told.fate is DeleteStatus.DELETED
+        assert told.status is DeleteStatus.DELETED
     assert ((tmp_path / "a").exists(), (tmp_path / "trash/r/a").read_bytes()) == (False, b"old")
 
 
@@ -436,7 +419,7 @@ async def test_a_local_file_written_anew_during_the_move_stays(tmp_path, monkeyp
     monkeypatch.setattr("lakesweep.storage.local.mover.os.link", link_then_replace)
     async with aclosing(LocalMover()) as mover:
         (told,) = await mover.to_trash([Move(source=f"file://{source}", target=f"file://{tmp_path}/trash/r/a")])
-    assert (told.fate, told.why) == (DeleteStatus.SPARED, ANOTHER_OBJECT)
+    assert (told.status, told.why) == (DeleteStatus.SPARED, ANOTHER_OBJECT)
     assert (source.read_bytes(), (tmp_path / "trash/r/a").read_bytes()) == (b"new", b"old")
 
 
@@ -451,7 +434,7 @@ async def test_nothing_local_is_moved_through_a_link(tmp_path):
     ]
     async with aclosing(LocalMover()) as mover:
         told = await mover.to_trash(moves)
-    assert {one.fate for one in told} == {DeleteStatus.FAILED}
+    assert {one.status for one in told} == {DeleteStatus.FAILED}
     assert [path.name for path in (tmp_path / "real").iterdir()] == ["a"]
 
 
@@ -466,7 +449,7 @@ async def test_local_files_of_many_directories_move_in_any_order(tmp_path):
     async with aclosing(LocalMover()) as mover:
         told = await mover.to_trash(moves)
     there = [DeleteStatus.DELETED if name.endswith("/a") else DeleteStatus.ALREADY_GONE for name in names]
-    assert [one.fate for one in told] == there
+    assert [one.status for one in told] == there
     assert (tmp_path / "trash/r/d0/a").read_text() == "d0/a"
 
 
@@ -489,5 +472,5 @@ async def test_a_restore_spares_what_is_there_whatever_the_store_knows(s3_creden
         server.fault = fault
         async with aclosing(S3Mover(S3Options(endpoint_url=server.endpoint_url, path_style=True))) as mover:
             (told,) = await mover.back([Move(source="s3://lake/w/.trash/r/t/a", target="s3://lake/w/t/a")])
-        assert (told.fate, told.why) == (DeleteStatus.SPARED, TAKEN)
+        assert (told.status, told.why) == (DeleteStatus.SPARED, TAKEN)
         assert held == {"w/t/a": b"new", "w/.trash/r/t/a": b"old"}

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import uuid
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.builders.stores import ODD_NAMES, StorageSpec
-from tests.servers.s3_stub import s3_stub
 from tests.sim.ports import Process, SimDeleter, SimStorage, SimWriter
 from tests.sim.world import World
 
@@ -26,7 +24,6 @@ from lakesweep.ports.deleter import Deleter, DeleteStatus
 from lakesweep.ports.storage import LISTING_SCHEMA, Storage, Writer
 from lakesweep.storage import memory
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
-from lakesweep.storage.s3.settings import S3Options
 
 
 @dataclass(kw_only=True)
@@ -93,31 +90,15 @@ def simulated(root: Location) -> Stores:
     )
 
 
-@pytest.fixture(params=["memory", "local", "seaweedfs", "s3-stub", "simulated"])
-async def stores(request, tmp_path, s3_credentials):
-    name = f"lake-{uuid.uuid4().hex[:12]}"
+@pytest.fixture
+async def stores(store_place):
+    root, spec = store_place.at("w/t1"), store_place.spec
+    if store_place.kind == "simulated":
+        yield simulated(root)
+        return
     async with AsyncExitStack() as stack:
-        root, s3 = Location("s3", name, "w/t1"), S3Options()
-        match request.param:
-            case "memory":
-                root = Location("memory", name, "w/t1")
-                stack.callback(memory.forget, name)
-            case "local":
-                root = Location("file", "", f"{tmp_path}/w/t1")
-            case "seaweedfs":
-                server = request.getfixturevalue("seaweedfs")
-                server.create_bucket("contract")
-                root = Location("s3", "contract", f"{name}/w/t1")
-                s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
-            case "s3-stub":
-                server = await stack.enter_async_context(s3_stub(name))
-                s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
-            case "simulated":
-                yield simulated(root)
-                return
-        spec = StorageSpec(s3=s3)
         opened = Stores(
-            kind=request.param,
+            kind=store_place.kind,
             root=root,
             spec=spec,
             storage=open_storage(spec),
@@ -254,8 +235,8 @@ async def test_odd_names_survive_byte_for_byte(stores):
     for name in names:
         assert await stores.storage.read(stores.at(name)) == name.encode()
         assert (await stores.storage.stat(stores.at(name))).size_bytes == len(name.encode())
-    fates = await stores.deleter.delete([row["path"] for row in await stores.listed()])
-    assert {one.fate for one in fates} == {DeleteStatus.DELETED}
+    answers = await stores.deleter.delete([row["path"] for row in await stores.listed()])
+    assert {one.status for one in answers} == {DeleteStatus.DELETED}
     assert await stores.names() == []
 
 
@@ -300,17 +281,17 @@ async def test_deleting_reports_every_path_in_the_order_asked(stores):
     await stores.put_many([f"data/{number:04d}" for number in range(1500)] + ["data/kept"])
     paths = [stores.at(f"data/{number:04d}").raw for number in range(1500)]
     paths = paths[::-1] + paths[:1]
-    fates = await stores.deleter.delete(paths)
-    assert [one.path for one in fates] == paths
-    assert DeleteStatus.FAILED not in {one.fate for one in fates}
+    answers = await stores.deleter.delete(paths)
+    assert [one.path for one in answers] == paths
+    assert DeleteStatus.FAILED not in {one.status for one in answers}
     assert await stores.names() == ["data/kept"]
 
 
 async def test_deleting_a_missing_object_never_fails_and_touches_nothing(stores):
     # S3 itself answers success for a missing key, so "deleted" is allowed: either way it is not there.
     await stores.put("data/a")
-    (fate,) = await stores.deleter.delete([stores.at("data/b").raw])
-    assert fate.fate in (DeleteStatus.ALREADY_GONE, DeleteStatus.DELETED)
+    (answer,) = await stores.deleter.delete([stores.at("data/b").raw])
+    assert answer.status in (DeleteStatus.ALREADY_GONE, DeleteStatus.DELETED)
     assert await stores.names() == ["data/a"]
 
 
@@ -342,7 +323,7 @@ async def test_an_object_written_anew_since_it_was_listed_stays(stores):
         os.utime(stores.at(names[1]).path, (1_600_000_000, 1_600_000_000))
     answers = await stores.deleter.delete([stores.at(name).raw for name in names], listed)
     kept = names[:2]
-    assert [one.fate is DeleteStatus.SPARED for one in answers] == [name in kept for name in names]
+    assert [one.status is DeleteStatus.SPARED for one in answers] == [name in kept for name in names]
     assert await stores.names() == sorted(kept)
 
 
@@ -352,8 +333,8 @@ async def test_deleting_nothing_answers_nothing(stores):
 
 async def test_deleting_a_directory_deletes_nothing_in_it(stores):
     await stores.put("data/sub/a")
-    fates = await stores.deleter.delete([stores.at("data/sub").raw, stores.at("data").raw])
-    assert len(fates) == 2
+    answers = await stores.deleter.delete([stores.at("data/sub").raw, stores.at("data").raw])
+    assert len(answers) == 2
     assert await stores.names() == ["data/sub/a"]
 
 

@@ -89,7 +89,7 @@ async def test_a_plain_bucket_keeps_nothing_and_gives_no_warning(bucket):
     assert (rules.versioning, rules.warning) == (Versioning.OFF, None)
     first, second = await put(bucket, "a", "b"), await put(bucket, "c")
     for answers in await deleted(bucket, first, second):
-        assert {(one.fate, one.went, one.delete_marker) for one in answers} == {
+        assert {(one.status, one.went, one.delete_marker) for one in answers} == {
             (DeleteStatus.DELETED, Went.FREED, None)
         }
 
@@ -100,7 +100,7 @@ async def test_a_bucket_with_versions_names_a_marker_for_every_delete(bucket):
     assert rules.keeps_versions
     pages = await put(bucket, "a", "b"), await put(bucket, "c"), await put(bucket, "line\nbreak")
     answers = [one for page in await deleted(bucket, *pages) for one in page]
-    assert {(one.fate, one.went) for one in answers} == {(DeleteStatus.DELETED, Went.VERSIONS)}
+    assert {(one.status, one.went) for one in answers} == {(DeleteStatus.DELETED, Went.VERSIONS)}
     assert all(one.delete_marker for one in answers)
 
 

@@ -232,7 +232,13 @@ class SimulatedSwapSubject(SimulatedSubject):
     client = True
 
 
-SUBJECTS = (IcebergSubject, DeltaSubject, PaimonSubject, LedgerSubject, SimulatedSubject, SimulatedSwapSubject)
+FORMATS = {
+    FormatName.ICEBERG: IcebergSubject,
+    FormatName.DELTA: DeltaSubject,
+    FormatName.PAIMON: PaimonSubject,
+}
+assert FORMATS.keys() == set(FormatName), "a format without this suite"
+SUBJECTS = (*FORMATS.values(), LedgerSubject, SimulatedSubject, SimulatedSwapSubject)
 
 
 @pytest.fixture(params=SUBJECTS, ids=lambda one: one.__name__[:-7])

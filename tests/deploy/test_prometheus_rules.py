@@ -11,7 +11,7 @@ from tests.deploy.promql import asked
 from tests.deploy.tools import DEPLOY, REPOSITORY, run
 from tests.servers.prometheus import program
 
-from lakesweep.model.refusal import RefusalCode, consequences
+from lakesweep.model.refusal import Alert, RefusalCode, consequences
 
 RULES = DEPLOY / "prometheus" / "lakesweep.rules.yaml"
 TESTS = DEPLOY / "prometheus" / "lakesweep.test.yaml"
@@ -38,10 +38,17 @@ def test_promtool_refuses_a_broken_rule(tmp_path):
     assert run(program("promtool"), "check", "rules", broken).returncode != 0
 
 
-def test_plans_that_wait_for_approval_are_those_that_can_be_approved():
-    (rule,) = [rule for rule in rules("alert") if rule["alert"] == "LakesweepPlanWaitsForApproval"]
+@pytest.mark.parametrize("alert", [alert for alert in Alert if alert is not Alert.MISSING_FILES])
+def test_an_alert_is_about_the_refusals_that_lead_to_it(alert):
+    (rule,) = [rule for rule in rules("alert") if rule["alert"] == alert]
     (codes,) = re.findall(r'reason=~"([^"]+)"', rule["expr"])
-    assert set(codes.split("|")) == {code.value for code in RefusalCode if consequences(code).approvable}
+    assert sorted(codes.split("|")) == sorted(code.value for code in RefusalCode if consequences(code).alert is alert)
+
+
+def test_missing_files_have_an_alert_of_their_own_by_their_number():
+    (rule,) = [rule for rule in rules("alert") if rule["alert"] == Alert.MISSING_FILES]
+    assert "lakesweep_missing_live_files" in rule["expr"]
+    assert [code for code in RefusalCode if consequences(code).alert is Alert.MISSING_FILES] == ["missing_live_files"]
 
 
 def test_every_alert_fires_when_it_should_and_only_then():

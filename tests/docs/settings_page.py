@@ -31,7 +31,7 @@ array is given as JSON: `LAKESWEEP_TENANTS='[{"id": "acme", "root": "s3://lake/a
 **Levels.** A setting with several levels can be given again for a tenant, a dataset or a table, and the most
 specific one applies: global < tenant < dataset < table. For `dry_run` and `deletion` the safer one applies: true, or
 `trash`, at any level wins.
-Settings with the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-hold) what applies
+Settings with the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-apply) what applies
 to a table and which level gave it.
 """
 

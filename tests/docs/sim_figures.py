@@ -27,7 +27,7 @@ def table(source: Path) -> str:
             stories, calls, faults, kills, failed = (
                 f"{service[key]:,}" for key in ("stories", "calls", "faults", "kills", "failed")
             )
-            again = f"`python -m tests.sim --service{first} --stories {service['stories']}`"
+            again = f"`python -m tests.sim --service{first} --stories {service['stories']} --workers 2`"
             rows.append(f"| {name} | {stories} | | {calls} | | {faults} | {kills} | {failed} | {again} |")
     return "\n".join(rows) + f"\n\n{_words(list(campaigns.values()))}\n"
 

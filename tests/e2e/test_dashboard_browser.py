@@ -69,7 +69,7 @@ def test_the_stop_button_ends_a_sweep_and_shows_what_is_paused(tmp_path: Path, b
         run = until(lambda: (found := api.get(f"/api/v1/runs/{run_id}"))["outcome"] and found, "the sweep goes on")
         # Two things end it, whichever comes first: this service's own word, or the hold that all replicas ask for.
         assert run["outcome"] in ("failed", "refused")
-        assert "stopped" in run["reason"] or "is held" in run["reason"]
+        assert "stopped" in run["reason"] or "has been held" in run["reason"]
         assert left() > 0
         assert then - left() <= 1  # the request that was on its way
         holds = api.ask("POST", "/api/v1/resume", {"scope": "acme"}).document["paused"]
@@ -110,7 +110,7 @@ def test_a_person_approves_runs_and_takes_back_a_plan_in_the_browser(tmp_path: P
         dialog.get_by_label("Type the table's name").fill(VIRUS)
         agree.click()
         expect(page.locator("#notice")).to_contain_text("Approved by token")
-        expect(page.locator("#notice")).to_contain_text("Nothing goes by itself")  # it is a dry run
+        expect(page.locator("#notice")).to_contain_text("Nothing is deleted by itself")  # it is a dry run
         page.get_by_role("link", name="To the table").click()
         page.get_by_role("button", name="Run", exact=True).click()
         go = dialog.get_by_role("button", name="Run")
@@ -133,20 +133,20 @@ def test_a_person_approves_runs_and_takes_back_a_plan_in_the_browser(tmp_path: P
         page.get_by_role("button", name="Explain").first.click()
         expect(dialog).to_contain_text("not stored")
         dialog.get_by_role("button", name="Close").click()
-        page.get_by_role("button", name="Take this run back").click()
+        page.get_by_role("button", name="Restore its files").click()
         expect(dialog).to_contain_text("7 files")
         assert list(data.glob("orphan-*")) == []  # a question changes nothing
         dialog.get_by_role("button", name="Restore").click()
-        expect(page.locator("#notice")).to_contain_text(f"7 files of {VIRUS} came back; the table is paused.")
+        expect(page.locator("#notice")).to_contain_text(f"7 files of {VIRUS} restored; the table is paused.")
         assert len(list(data.glob("orphan-*"))) == 7
         expect(page.locator("#run-head")).to_contain_text("7 files by run")
-        expect(page.get_by_role("button", name="Take this run back")).to_have_count(0)
+        expect(page.get_by_role("button", name="Restore its files")).to_have_count(0)
         taken_back = page.url.rpartition("/")[2]
         again = api.ask("POST", f"/api/v1/runs/{taken_back}/restore", {}).document
         assert again["already_there"] == 7  # a second restore is not what has brought them back
         page.reload()
         expect(page.locator("#run-head")).to_contain_text("7 files by run")
-        expect(page.get_by_role("button", name="Take this run back")).to_have_count(0)
+        expect(page.get_by_role("button", name="Restore its files")).to_have_count(0)
         page.locator("#run-head").get_by_role("link", name=VIRUS).click()
         expect(page.locator("#table-holds")).to_contain_text(f"run {taken_back} was restored")
         expect(page.locator("#table-next")).to_contain_text("it is paused until somebody resumes it")

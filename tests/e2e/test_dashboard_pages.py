@@ -133,7 +133,7 @@ def test_an_operator_pauses_resumes_plans_and_cancels_with_the_keyboard(served, 
     page.goto(f"{served.url}/#/run/{'a' * 32}")
     page.get_by_role("button", name="Cancel this run").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
-    expect(page.locator("#notice")).to_contain_text("ends")
+    expect(page.locator("#notice")).to_contain_text("is ending")
     page.goto(f"{served.url}/#/")
     page.locator("#attention li", has_text="acme/prod/held").get_by_role("button", name="Resume").click()
     page.keyboard.press("Escape")

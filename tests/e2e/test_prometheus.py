@@ -54,10 +54,10 @@ def test_prometheus_counts_the_failures_that_the_audit_trail_says(tmp_path):
             prometheus.await_total("lakesweep_deletion_failures_total", len(stuck))
             gone = prometheus.total("lakesweep_files_deleted_total")
     records = json.loads(place.command("audit", "show", run["run_id"], "--json").stdout)["records"]
-    fates = Counter(record["record"] for record in records)
+    records_by_kind = Counter(record["record"] for record in records)
     assert run["outcome"] == "failed"
-    assert fates["failed"] == len(stuck)
-    assert fates["deleted"] == gone == ORPHANS["acme"]["orders"] - len(stuck)
+    assert records_by_kind["failed"] == len(stuck)
+    assert records_by_kind["deleted"] == gone == ORPHANS["acme"]["orders"] - len(stuck)
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(tmp_path):

@@ -1,4 +1,4 @@
-"""An Iceberg lake on local disk, and what cycles over it run with."""
+"""Lakes on local disk, and what cycles over them run with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import Lake, later
+from tests.builders.small_lake import LocalLake
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake.make(tmp_path / "lake")
+
+
+@pytest.fixture
+def deltas(tmp_path: Path) -> LocalLake:
+    made = LocalLake(root=tmp_path)
+    made.add("acme", ["source", "clone"])
+    return made
 
 
 @pytest.fixture

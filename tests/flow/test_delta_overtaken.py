@@ -14,7 +14,7 @@ from tests.builders.delta_neighbours import ROWS, Shared
 from tests.builders.iceberg import SCHEMA
 
 from lakesweep.formats.delta.table import DeltaTable
-from lakesweep.formats.delta.uniform import IcebergNeighbour
+from lakesweep.formats.delta.uniform import UniformMetadata
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -80,7 +80,7 @@ class _Overtaken:
 async def test_files_removed_by_an_iceberg_commit_are_found_in_its_metadata(tmp_path, suffix, commits):
     shared = Shared(tmp_path)
     storage, root = shared.bench.storage, Location.parse(str(shared.root))
-    named = await IcebergNeighbour(storage, root).named()
+    named = await UniformMetadata(storage, root).named()
     left = list(range(commits))
 
     def rewrite() -> None:
@@ -96,7 +96,7 @@ async def test_files_removed_by_an_iceberg_commit_are_found_in_its_metadata(tmp_
             path.unlink()
         newest.with_name(f"{left.pop(0) + 100:05d}-aaaaaaaa-0000.metadata.json").write_text(json.dumps(document))
 
-    reading = IcebergNeighbour(_Overtaken(storage, suffix, rewrite), root).named()
+    reading = UniformMetadata(_Overtaken(storage, suffix, rewrite), root).named()
     if commits == 1:
         assert await reading == named
     else:

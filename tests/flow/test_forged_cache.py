@@ -12,7 +12,7 @@ from tests.builders.cycles import CACHE_KEY
 from tests.builders.iceberg_flow import clean, plant
 
 from lakesweep.engines import manifest_cache as cache_module
-from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache
+from lakesweep.engines.manifest_cache import PACK_SCHEMA, FingerprintCache
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 
@@ -24,17 +24,17 @@ def forge(scratch: Path, old_key: bytes, new_key: bytes) -> int:
     """Put packs without any fingerprint, rightly framed and signed, in the place of all that are cached."""
     forged = 0
     for path in (scratch / "cache").rglob("*.refs"):
-        cache = DigestCache(path.parents[1], limit_bytes=10**9, key=old_key)
+        cache = FingerprintCache(path.parents[1], limit_bytes=10**9, key=old_key)
         scope, packs = _read(path, cache)
         keys = pa.array([key for pack in packs for key in pack.column("source").to_pylist()], pa.string())
         empty = [pa.array([[]] * len(keys), PACK_SCHEMA.field(name).type) for name in ("prints", "inside")]
         emptied = pa.RecordBatch.from_arrays([keys, *empty], schema=PACK_SCHEMA)
-        path.write_bytes(DigestCache(path.parents[1], limit_bytes=10**9, key=new_key)._pack(emptied, scope, None))
+        path.write_bytes(FingerprintCache(path.parents[1], limit_bytes=10**9, key=new_key)._pack(emptied, scope, None))
         forged += len(keys)
     return forged
 
 
-def _read(path: Path, cache: DigestCache) -> tuple[bytes, list[pa.RecordBatch]]:
+def _read(path: Path, cache: FingerprintCache) -> tuple[bytes, list[pa.RecordBatch]]:
     body = path.read_bytes()[8 + 8 + 32 :]
     (length,) = cache_module._KEY_LENGTH.unpack(body[:4])
     key = body[4 : 4 + length]

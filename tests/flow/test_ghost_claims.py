@@ -174,7 +174,7 @@ async def test_a_place_that_is_claimed_during_the_listing_stays(lake: LocalLake,
     """The places are the last question of all."""
     async with opened(lake) as app:
         (found,) = await app.ghosts("acme")
-        table = app.ghost_hunt("acme").work(found).table
+        table = app.ghost_search("acme").work(found).table
         assert isinstance(table, GhostTable)
         await table.load()
         assert await table.head()
@@ -210,7 +210,7 @@ async def test_any_hold_of_the_tenant_holds_a_ghost_of_unknown_name(lake: LocalL
 async def test_a_hold_that_comes_during_a_sweep_ends_one_of_unknown_name(lake: LocalLake):
     async with opened(lake) as app:
         await approved(app)
-        (work,) = await app.ghost_hunt("acme").approved()
+        (work,) = await app.ghost_search("acme").approved()
         tasks: list[asyncio.Task[None]] = []
 
         def watch(progress) -> None:

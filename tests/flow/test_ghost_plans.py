@@ -364,7 +364,7 @@ async def test_a_hold_on_the_table_that_it_was_holds_its_ghost(lake: LocalLake):
         (found,) = [one for one in await app.ghosts("acme") if one.location.rstrip("/").endswith(str(registered_at))]
         assert found.name == "acme/d/source"
         await app.state.set_hold(Hold(scope="acme/d/source", since=app.clock.now(), by="ada", reason="no"))
-        held = await app.run(app.ghost_hunt("acme").work(found), execute=True)
+        held = await app.run(app.ghost_search("acme").work(found), execute=True)
     assert held.refusal
     assert held.refusal.code == "held"
 
@@ -441,4 +441,4 @@ async def test_an_approval_of_a_ghost_ends_at_its_time(lake: LocalLake):
         assert await approvals.is_given(label, digest, now)
         assert not await approvals.is_given(label, digest, now + timedelta(hours=25))
         app.clock = SetClock(now + timedelta(hours=25))
-        assert await app.ghost_hunt("acme").approved() == []
+        assert await app.ghost_search("acme").approved() == []

@@ -54,13 +54,13 @@ def files(lake: Lake) -> dict[str, bytes]:
 
 async def approved(app: App) -> None:
     (found,) = await app.ghosts("acme")
-    plan = await app.plan(app.ghost_hunt("acme").work(found))
+    plan = await app.plan(app.ghost_search("acme").work(found))
     assert plan.plan, plan.reason
     await app.approve(plan.id, by="ada", digest=plan.plan.digest)
 
 
 async def executed(app: App) -> CleanupRun:
-    (work,) = await app.ghost_hunt("acme").approved()
+    (work,) = await app.ghost_search("acme").approved()
     return await app.run(work, execute=True, trigger=ADA)
 
 

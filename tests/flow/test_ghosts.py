@@ -319,6 +319,6 @@ async def test_metadata_larger_than_allowed_makes_no_plan(deltas):
     values["storage"] |= {"local": {"age_by": "modification"}}
     async with App.open(Settings.model_validate(values)) as app:
         (found,) = await app.ghosts("acme")
-        plan = await app.plan(app.ghost_hunt("acme").work(found))
+        plan = await app.plan(app.ghost_search("acme").work(found))
     assert plan.refusal
     assert (plan.plan, plan.refusal.code) == (None, "indeterminate")

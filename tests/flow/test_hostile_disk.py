@@ -140,9 +140,11 @@ async def test_deletes_lose_nothing_behind_a_link_that_comes_and_goes(table, out
             asked, left = left, []
             for page in (asked[first : first + PAGE] for first in range(0, len(asked), PAGE)):
                 answers = await deleter.delete([f"file://{table}/{name}" for name in page])
-                done.update(answer.fate for answer in answers)
+                done.update(answer.status for answer in answers)
                 left += [
-                    name for name, answer in zip(page, answers, strict=True) if answer.fate is not DeleteStatus.DELETED
+                    name
+                    for name, answer in zip(page, answers, strict=True)
+                    if answer.status is not DeleteStatus.DELETED
                 ]
     await deleter.aclose()
     os.close(inside)
@@ -204,7 +206,7 @@ async def test_hostile_names_are_listed_read_and_deleted_exactly(table, capsys):
     deleter = GatedDeleter(open_deleter(StorageSpec()), tenant_root=root, table_roots=[root.join("table")])
     answers = await deleter.delete(going)
     await asyncio.gather(deleter.aclose(), storage.aclose())
-    assert {answer.fate for answer in answers} == {DeleteStatus.DELETED}
+    assert {answer.status for answer in answers} == {DeleteStatus.DELETED}
     left = {f"file://{table}/{path.name}" for path in table.iterdir()}
     assert left == set(listed) - set(going)
     with capsys.disabled():

@@ -12,10 +12,11 @@ import pytest
 from tests.builders.cycles import Bench
 from tests.builders.faults import Faults, Killed
 from tests.builders.iceberg import Lake, LakeTable
-from tests.builders.iceberg_flow import clean, directory, plant
+from tests.builders.iceberg_flow import POLICY, clean, directory, plant
 from tests.builders.iceberg_histories import elsewhere, end_half_way, our_expiry_ends_half_way
 from tests.builders.iceberg_metadata_files import change, file
 
+from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 
 SHORT = {"write.metadata.previous-versions-max": "2"}
@@ -177,6 +178,38 @@ async def test_files_that_come_back_after_a_sweep_are_looked_at_anew(lake, bench
         os.utime(path, (1_700_000_000, 1_700_000_000))
     assert (await clean(bench, table)).refusal.code == "foreign_table"
     assert back == metadata_files(table)[:3]
+
+
+async def test_restored_old_metadata_goes_before_what_shows_that_it_is_ours(lake, bench):
+    table = lake.create(**SHORT)
+    table.history(range(1, 9))
+    files = metadata_files(table)
+    restored, after, current = files[:2], files[2:-3], files[-3:]
+    at = (bench.clock.at - timedelta(hours=1)).timestamp()
+    for path in restored:
+        os.utime(path, (at, at))
+    for _ in range(2):
+        assert (await clean(bench, table)).outcome is Outcome.DONE
+        assert metadata_files(table) == files
+        bench.clock.at += timedelta(days=3.5)
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert metadata_files(table) == [*after, *current]
+    bench.clock.at += timedelta(days=1)
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert metadata_files(table) == current
+
+
+async def test_explain_says_why_newer_metadata_stays_beside_restored(lake, bench):
+    table = lake.create(**SHORT)
+    table.history(range(1, 9))
+    restored, after, *_ = metadata_files(table)
+    at = (bench.clock.at - timedelta(hours=1)).timestamp()
+    os.utime(restored, (at, at))
+    handle = await lake.format(storage=bench.storage).open((await table.open()).ref)
+    state = await handle.load()
+    await state.references(state.plan_expiry(POLICY, bench.clock.now()))
+    assert "is deleted first" in "".join(await state.explain(Location.parse(str(after))))
+    assert await state.explain(Location.parse(str(restored))) == ()
 
 
 def metadata_bucket(lake: Lake, tmp_path: Path) -> dict[str, str]:

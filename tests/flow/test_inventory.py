@@ -12,6 +12,7 @@ from tests.builders.iceberg import Lake, later
 from tests.builders.inventories import plain_file
 from tests.builders.small_lake import LONG_AGO, LocalLake
 
+from lakesweep.cleanup import execute
 from lakesweep.daemon.app import App
 from lakesweep.formats.iceberg.view import IcebergView
 from lakesweep.model.files import Tally
@@ -102,6 +103,21 @@ async def test_only_what_the_list_knows_and_nobody_touched_since_is_deleted(stan
     assert before - stand.names() == {f"part-0000{number}-failed.parquet" for number in range(3)}
     assert (run.spared, run.deletion.already_gone, run.deletion.deleted.files) == (2, 1, 3)
     assert run.plan.missing_count == 0
+
+
+async def test_what_an_old_list_names_is_looked_at_once_more(stand, monkeypatch):
+    asked, verify = [], execute.verify_unchanged
+
+    async def noted(storage, candidates):
+        candidates = list(candidates)
+        asked.extend(candidates)
+        return await verify(storage, candidates)
+
+    monkeypatch.setattr(execute, "verify_unchanged", noted)
+    stand.write_list()
+    run = await stand.run()
+    assert (run.outcome, run.deletion.deleted.files) == (Outcome.DONE, 3)
+    assert len(asked) == 3
 
 
 async def test_an_inventory_made_while_waiting_is_not_from_the_future(stand):

@@ -166,6 +166,7 @@ async def paimon(home: Path, moment: int | None, *, replaced: bool = False) -> C
 
 
 FORMATS = {"iceberg": iceberg, "delta": delta, "paimon": paimon}
+assert FORMATS.keys() == set(FormatName), "a format without this check"
 MOMENTS = {"iceberg": 40, "delta": 20, "paimon": 79}
 """At least so many are tried; 79 in all were tried by hand."""
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetLocationUpdate
 from tests.builders.iceberg import SCHEMA, LakeTable
-from tests.builders.shared_files import borrow, iceberg, run
-from tests.builders.small_lake import LocalLake
+from tests.builders.shared_files import borrow, iceberg, move_clone_to_own_dataset, run
 
 from lakesweep.cleanup import report
 from lakesweep.daemon import table_uses
@@ -148,13 +147,6 @@ async def test_a_moved_table_keeps_its_files_where_another_table_is_now(lake, li
     assert (done.outcome is Outcome.REFUSED) or done.shared_files == ()
 
 
-@pytest.fixture
-def deltas(tmp_path):
-    lake = LocalLake(root=tmp_path)
-    lake.add("acme", ["source", "clone"])
-    return lake
-
-
 async def test_files_of_a_shallow_clone_stay_in_its_source(deltas):
     borrowed = borrow(deltas, "part-00000-failed.parquet")
     done = await run(Settings.model_validate(deltas.settings()), "acme/d/source")
@@ -218,11 +210,7 @@ async def test_slow_answers_about_shared_files_are_believed_for_a_while(deltas, 
 
 async def test_what_a_table_uses_counts_while_its_dataset_is_away(deltas):
     """The clone was the only one that asked; then the disk of its dataset is not there, as if nobody had any table."""
-    clones = deltas.root / "lake" / "acme" / "clones"
-    borrowed = borrow(deltas, "part-00000-failed.parquet")
-    clones.mkdir()
-    deltas.directory("acme/d/clone").rename(clones / "clone")
-    deltas.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
+    clones, borrowed = move_clone_to_own_dataset(deltas)
     async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
         (clone,) = await app.resolve("acme/c/clone")
         await app.run(clone, execute=True)

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.iceberg import SCHEMA
-from tests.builders.shared_files import borrow, iceberg, run
-from tests.builders.small_lake import LocalLake
+from tests.builders.shared_files import borrow, iceberg, move_clone_to_own_dataset, run
 
+from lakesweep.daemon import table_uses
 from lakesweep.daemon.app import App
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.model.errors import EngineFailed
@@ -116,23 +116,47 @@ async def test_what_a_table_uses_elsewhere_is_noted_although_its_plan_fails(lake
     assert noted == {"acme/prod/staging": [f"file://{elsewhere.parent}/"]}
 
 
+async def break_off(app, target, monkeypatch, ends):
+    (work,) = await app.resolve(target)
+    with monkeypatch.context() as broken, suppress(asyncio.CancelledError):
+        broken.setattr(InProcessEngine, "find_orphans", ends)
+        assert (await app.run(work, execute=True)).outcome is Outcome.FAILED
+
+
+async def users_of_source(app):
+    (source,) = await app.resolve("acme/d/source")
+    return [one.table for one in (await app.run(source, execute=True)).shared_files]
+
+
 @pytest.mark.parametrize("ends", [_fails, _stops])
-async def test_what_a_clone_uses_counts_although_its_own_plan_breaks_off(tmp_path, monkeypatch, ends):
+async def test_what_a_clone_uses_counts_although_its_own_plan_breaks_off(deltas, monkeypatch, ends):
     """Then its dataset is not there any more, and only this process knows what it used."""
-    deltas = LocalLake(root=tmp_path)
-    deltas.add("acme", ["source", "clone"])
-    borrowed = borrow(deltas, "part-00000-failed.parquet")
-    clones = deltas.root / "lake" / "acme" / "clones"
-    clones.mkdir()
-    deltas.directory("acme/d/clone").rename(clones / "clone")
-    deltas.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
+    clones, borrowed = move_clone_to_own_dataset(deltas)
     async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
-        (clone,) = await app.resolve("acme/c/clone")
-        with monkeypatch.context() as broken, suppress(asyncio.CancelledError):
-            broken.setattr(InProcessEngine, "find_orphans", ends)
-            assert (await app.run(clone, execute=True)).outcome is Outcome.FAILED
+        await break_off(app, "acme/c/clone", monkeypatch, ends)
         clones.rename(deltas.root / "not mounted")
-        (source,) = await app.resolve("acme/d/source")
-        done = await app.run(source, execute=True)
-    assert [one.table for one in done.shared_files] == ["acme/c/clone"]
+        assert await users_of_source(app) == ["acme/c/clone"]
+    assert borrowed.exists()
+
+
+@pytest.mark.parametrize("ends", [_fails, _stops])
+async def test_so_does_what_a_clone_of_another_tenant_uses(deltas, monkeypatch, ends):
+    """Likewise, with one dataset for each tenant."""
+    deltas.add("beta", ["clone"])
+    borrowed = borrow(deltas, "part-00000-failed.parquet", clone="beta/d/clone")
+    async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
+        await break_off(app, "beta/d/clone", monkeypatch, ends)
+        (deltas.root / "lake" / "beta").rename(deltas.root / "not mounted")
+        assert await users_of_source(app) == ["beta/d/clone"]
+    assert borrowed.exists()
+
+
+async def test_a_table_that_was_left_for_later_is_read_for_the_next_one(deltas, monkeypatch):
+    """Its plan broke off before it was read, and what was read of all others is still believed."""
+    monkeypatch.setattr(table_uses, "QUICK_SECONDS", -1)
+    monkeypatch.setattr(table_uses, "_REST", 1_000_000)
+    borrowed = borrow(deltas, "part-00000-failed.parquet")
+    async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
+        await break_off(app, "acme/d/clone", monkeypatch, _stops)
+        assert await users_of_source(app) == ["acme/d/clone"]
     assert borrowed.exists()

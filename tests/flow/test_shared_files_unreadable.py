@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.builders.iceberg import SCHEMA
-from tests.builders.shared_files import borrow, iceberg, run
-from tests.builders.small_lake import LocalLake, small_table, write_local
+from tests.builders.shared_files import iceberg, move_clone_to_own_dataset, run
+from tests.builders.small_lake import small_table, write_local
 
 from lakesweep.daemon.app import App
 from lakesweep.model.location import Location
@@ -24,17 +24,6 @@ async def plan(settings, target):
         return await app.plan(work)
 
 
-def in_own_dataset(lake):
-    """The clone `acme/c/clone` of `acme/d/source`, in a place of its own."""
-    lake.add("acme", ["source", "clone"])
-    borrowed = borrow(lake, "part-00000-failed.parquet")
-    clones = lake.root / "lake" / "acme" / "clones"
-    clones.mkdir()
-    lake.directory("acme/d/clone").rename(clones / "clone")
-    lake.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
-    return clones, borrowed
-
-
 def damaged(clones):
     (clones / "clone" / "_delta_log" / f"{1:020}.json").write_text('{"add": {"pa')
 
@@ -45,10 +34,9 @@ def not_mounted(clones):
 
 
 @pytest.mark.parametrize("happens", [damaged, not_mounted])
-async def test_a_clone_that_cannot_be_read_after_a_restart_stops_its_source(tmp_path, happens):
-    lake = LocalLake(root=tmp_path)
-    clones, borrowed = in_own_dataset(lake)
-    settings = Settings.model_validate(lake.settings())
+async def test_a_clone_that_cannot_be_read_after_a_restart_stops_its_source(deltas, happens):
+    clones, borrowed = move_clone_to_own_dataset(deltas)
+    settings = Settings.model_validate(deltas.settings())
     assert [one.table for one in (await plan(settings, "acme/d/source")).shared_files] == ["acme/c/clone"]
     happens(clones)
     for _ in range(2):
@@ -69,12 +57,11 @@ def no_longer_configured(lake, clones):
 
 
 @pytest.mark.parametrize("happens", [dropped, no_longer_configured])
-async def test_a_clone_that_is_no_table_any_more_is_forgotten(tmp_path, happens):
-    lake = LocalLake(root=tmp_path)
-    clones, borrowed = in_own_dataset(lake)
-    await plan(Settings.model_validate(lake.settings()), "acme/d/source")
-    happens(lake, clones)
-    done = await run(Settings.model_validate(lake.settings()), "acme/d/source")
+async def test_a_clone_that_is_no_table_any_more_is_forgotten(deltas, happens):
+    clones, borrowed = move_clone_to_own_dataset(deltas)
+    await plan(Settings.model_validate(deltas.settings()), "acme/d/source")
+    happens(deltas, clones)
+    done = await run(Settings.model_validate(deltas.settings()), "acme/d/source")
     assert done.outcome is Outcome.DONE, done.reason
     assert not borrowed.exists()
 

@@ -12,7 +12,7 @@ from tests.builders.small_lake import LocalLake
 from lakesweep.cleanup.restore_finder import EMPTIED, GONE_FOR_GOOD
 from lakesweep.cleanup.trash_report import restore_document
 from lakesweep.daemon import holds
-from lakesweep.daemon.admin_service import Control
+from lakesweep.daemon.admin_service import AdminService
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import Refused
@@ -150,7 +150,7 @@ async def test_a_run_is_taken_back_with_every_byte_and_its_table_is_paused(lake:
         (findings,) = [found async for found in app.trails.inspector().verify("acme/d/t")]
         assert (findings.faults, findings.remarks) == ([], [])
         told = await app.explain(str(lake.directory("acme/d/t") / "part-00000-failed.parquet"))
-        assert f"by ada: run {done.id} had taken it, run {undone.run.id} restored it" in told.sentences[-1]
+        assert f"by ada: run {done.id} had deleted it, run {undone.run.id} restored it" in told.sentences[-1]
 
 
 async def test_a_run_that_was_still_planning_is_read_again_when_it_has_ended(lake: LocalLake, monkeypatch):
@@ -192,7 +192,7 @@ async def test_what_was_deleted_for_good_or_emptied_is_reported_with_the_reason(
     async with App.open(settings_of(lake, deletion="delete")) as app:
         done = await run(app)
         undone = await app.restoring(done.id, (), ADA).execute(new_run_id())
-        assert (bool(undone.why_in_vain), undone.paused, undone.result.not_restorable) == (True, False, 3)
+        assert (bool(undone.why_nothing_restored), undone.paused, undone.result.not_restorable) == (True, False, 3)
         assert undone.result.examples[0].why == GONE_FOR_GOOD
         assert await app.state.holds() == []
     async with App.open(settings_of(lake)) as app:
@@ -256,13 +256,13 @@ async def test_the_run_of_a_bare_location_is_taken_back_too(lake: LocalLake):
 async def test_the_api_takes_a_run_back_in_the_name_of_its_token(lake: LocalLake):
     async with App.open(settings_of(lake)) as app:
         done = await run(app)
-        control = Control(SimpleNamespace(app=app, invalidate=lambda: None), checkup=None)
+        admin = AdminService(SimpleNamespace(app=app, invalidate=lambda: None), checkup=None)
         how = {"who": "token 3f2a", "admin": False}
-        planned = await control.restore(done.id, paths=["*00001*"], dry_run=True, **how)
+        planned = await admin.restore(done.id, paths=["*00001*"], dry_run=True, **how)
         assert (planned["restored"]["count"], planned["paused"]) == (1, False)
-        told = await control.restore(done.id, paths=[], dry_run=False, **how)
+        told = await admin.restore(done.id, paths=[], dry_run=False, **how)
         assert (told["run_id"], told["restored"], told["paused"]) == (done.id, {"count": 3, "bytes": 75}, True)
         (hold,) = await app.state.holds()
         assert (hold.by, hold.by_admin) == ("token 3f2a", False)
         with pytest.raises(Refused, match="nothing of run"):
-            await control.restore(done.id, paths=["no such file"], dry_run=False, **how)
+            await admin.restore(done.id, paths=["no such file"], dry_run=False, **how)

@@ -83,7 +83,7 @@ async def test_files_leave_the_trash_by_the_age_of_their_move(lake, monkeypatch)
         assert (findings.faults, findings.remarks) == ([], [])
         assert b'lakesweep_trash_files_emptied_total{tenant="acme"} 3.0' in app.metrics.exposition()
         undone = await app.restoring(done.id, (), ADA).execute(new_run_id())
-        assert undone.why_in_vain
+        assert undone.why_nothing_restored
     lake.check_live()
 
 

@@ -149,3 +149,34 @@ def test_a_jvm_that_dies_fails_the_table_and_the_next_cycle_starts_another(confi
         (idle,) = running.jvms_at_work()
         idle.kill()
     assert running.exit_code == 0
+
+
+NOTEBOOK = """
+import asyncio, sys
+from pyspark.sql import SparkSession
+from lakesweep.cli.job import main
+
+async def cell():
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.scheduler.mode", "FAIR")
+    spark = builder.config("spark.driver.extraJavaOptions", sys.argv[1]).getOrCreate()
+    code = main(["plan", sys.argv[2], "--json", "--config", sys.argv[3]])
+    assert spark.range(3).count() == 3, "the session of the notebook was stopped"
+    pools = spark.sparkContext._jsc.sc().getAllPools()
+    names = {pools.apply(n).name() for n in range(pools.size())}
+    assert any(name.startswith("spark_") for name in names), f"tables have no pools of their own: {names}"
+    return code
+
+sys.exit(asyncio.run(cell()))
+"""
+
+
+@pytest.mark.spark
+def test_a_notebook_plans_in_its_own_session_whatever_the_file_says(config):
+    """In a notebook an event loop runs already."""
+    file = config('engine.kind = "inprocess"', f'engine.spark.remote = "sc://127.0.0.1:{free_port()}"')
+    command = [sys.executable, "-c", NOTEBOOK, QUICK_JAVA, TABLE, str(file)]
+    variables = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=variables)
+    found = documents(done)[TABLE]
+    assert (found["orphans"]["count"], found["engine"]["kind"]) == (3, "spark"), found

@@ -12,7 +12,8 @@ from tests.builders.small_lake import LocalLake, hours, to_toml
 from tests.peers.spark_cluster import QUICK_JAVA
 
 TOO_EARLY = (
-    "this process still runs Spark at local[1] under the previous settings: this table goes to local[2] once that ends"
+    "this process still runs Spark at local[1] under the previous settings: this table is planned at local[2] once "
+    "that session ends"
 )
 TABLES = ("acme/d/orders", "acme/d/returns")
 

@@ -13,7 +13,11 @@ from tests.builders.cycles import to_trash
 from tests.laws import examples
 from tests.laws.worlds import delta, iceberg, paimon
 
-every_format = pytest.mark.parametrize("kind", [iceberg, delta, paimon], ids=["iceberg", "delta", "paimon"])
+from lakesweep.model.table import FormatName
+
+KINDS = {FormatName.ICEBERG: iceberg, FormatName.DELTA: delta, FormatName.PAIMON: paimon}
+assert KINDS.keys() == set(FormatName), "a format without laws"
+every_format = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 
 
 def laws(number: int, *, soak: int) -> settings:

@@ -119,7 +119,7 @@ async def process(lake: LocalLake, story: Story, store: list[MemoryStateStore], 
 async def approve_all(app: App) -> dict[str, list[str]]:
     """By run: the paths of its plan."""
     plans = {}
-    works = app.ghost_hunt("acme")
+    works = app.ghost_search("acme")
     for one in await app.ghosts("acme"):
         run = await app.plan(works.work(one))
         if run.plan is None:  # one that went whole, but for a name that no format writes
@@ -134,7 +134,7 @@ async def approve_all(app: App) -> dict[str, list[str]]:
 
 async def execute_all(app: App) -> list[str]:
     """The labels of those that went."""
-    runs = [await app.run(work, execute=True, trigger=ADA) for work in await app.ghost_hunt("acme").approved()]
+    runs = [await app.run(work, execute=True, trigger=ADA) for work in await app.ghost_search("acme").approved()]
     return [run.table.label for run in runs if run.outcome is Outcome.DONE]
 
 

@@ -12,7 +12,7 @@ from tests.builders.cycles import CACHE_KEY, SetClock
 from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, days_ago
 from tests.laws.every_format import fresh, laws
 
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.policy import CleanupPolicy
@@ -93,7 +93,7 @@ async def read(world: World, contents: ListedContents | None, *, lite: bool) -> 
 @laws(60, soak=3000)
 @given(steps=STEPS, data=st.data())
 async def test_a_log_is_read_as_if_nothing_were_remembered(home: Path, steps, data) -> None:
-    cache = DigestCache(fresh(home) / "cache", limit_bytes=10**8, key=CACHE_KEY)
+    cache = FingerprintCache(fresh(home) / "cache", limit_bytes=10**8, key=CACHE_KEY)
     contents, world = ListedContents(lambda: cache), World()
     try:
         for step in steps:
@@ -105,7 +105,7 @@ async def test_a_log_is_read_as_if_nothing_were_remembered(home: Path, steps, da
 
 
 async def test_a_log_that_stands_still_is_not_fetched_again(home: Path) -> None:
-    cache = DigestCache(fresh(home) / "cache", limit_bytes=10**8, key=CACHE_KEY)
+    cache = FingerprintCache(fresh(home) / "cache", limit_bytes=10**8, key=CACHE_KEY)
     contents, world = ListedContents(lambda: cache), World()
     for step in ("add", "add", "remove", "classic", "add", "add"):
         world.step(step, 0)

@@ -8,26 +8,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 from tests.builders.cycles import Bench
 from tests.builders.faults import Faults, Killed
-from tests.laws import examples
-from tests.laws.every_format import trashing
-from tests.laws.worlds import Kind, delta, iceberg, paimon
+from tests.laws.every_format import every_format, fresh, laws, trashing
+from tests.laws.worlds import Kind
 
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.trash import TRASH_NAME
 from lakesweep.storage import memory
 
-LAWS = settings(
-    deadline=None,
-    max_examples=examples(12, soak=500),
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.target),
-)
-every_format = pytest.mark.parametrize("kind", [iceberg, delta, paimon], ids=["iceberg", "delta", "paimon"])
+LAWS = laws(12, soak=500)
 _WRITTEN_ANEW = ("EARLIEST", "LATEST", "catalog.db")
 """Hints and a catalog, which an expiry changes in their place."""
 
@@ -77,7 +70,7 @@ def root_of(world) -> Path | str:
 async def test_a_restore_gives_back_every_byte_whatever_fails_on_either_way(
     home: Path, kind: Kind, data, where: float, back_at: float, kill: bool, after: bool, disturbed: bool
 ) -> None:
-    with trashing(), closing(kind.build(Path(tempfile.mkdtemp(dir=home)), data.draw(kind.histories()))) as world:
+    with trashing(), closing(kind.build(fresh(home), data.draw(kind.histories()))) as world:
         if disturbed:
             counting = Faults()
             await world.cycle(counting, world.new_store())

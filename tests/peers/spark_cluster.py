@@ -7,14 +7,18 @@ by one, as machines fail.
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,10 @@ HOME = Path(pyspark.__file__).parent
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that do little and not for long: they would spend their time in the compiler."""
 _START_SECONDS = 180
+OTHER_USER = 65534
+"""Of workers that have nothing in common with the service: nobody, in a group of its own."""
+_AS_OTHER = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups", "--no-new-privs"]
+_AS_OTHER += ["--pdeathsig=KILL", "--"]
 
 
 class Cluster:
@@ -35,13 +43,17 @@ class Cluster:
     def __init__(
         self, work: Path, *, workers: int = 2, environment: dict[str, str] | None = None, hidden: Path | None = None
     ) -> None:
-        """`hidden` is a directory that the workers do not see: they have an empty one of their own in its place."""
+        """`hidden` is a directory that the workers do not see: they have an empty one in its place. They are then also
+        another user, with directories of their own elsewhere."""
         self.port, self._web = free_port(), free_port()
         self._work = work
         self._hidden = hidden
         self._count = workers
         self._environment = _environment(work) | (environment or {})
         self._stack = ExitStack()
+        self._homes = work if hidden is None else Path(tempfile.mkdtemp(prefix="spark-workers-"))
+        if hidden is not None:
+            self._homes.chmod(0o711)
         self._workers: list[psutil.Process] = []
         self._master: psutil.Process | None = None
         self._started = 0
@@ -63,12 +75,11 @@ class Cluster:
         """One more. Return when it has joined."""
         self._started += 1
         arguments = ["--cores", 1, "--memory", "1g", "--webui-port", free_port()]
-        arguments += ["--work-dir", self._work / f"executors-{self._started}", self.url]
+        home = self._home(self._started)
+        arguments += ["--work-dir", home / "executors", self.url]
         name, before = f"worker-{self._started}", self._joined()
         main = "org.apache.spark.deploy.worker.Worker"
-        self._workers.append(
-            self._spawn(name, main, arguments, ready=lambda: self._joined() > before, hidden=self._hidden)
-        )
+        self._workers.append(self._spawn(name, main, arguments, ready=lambda: self._joined() > before, home=home))
 
     def kill_worker(self) -> None:
         """The first of them, with its executors, as a machine fails."""
@@ -91,16 +102,31 @@ class Cluster:
         self._workers, self._master = [], None
         self._stack.close()
 
+    def remove(self) -> None:
+        """What the workers left on disk, if that is not where the tests keep theirs."""
+        if self._hidden is not None:
+            shutil.rmtree(self._homes, ignore_errors=True)
+
+    def _home(self, number: int) -> Path:
+        """The directory of one worker."""
+        home = self._homes / f"worker-{number}"
+        home.mkdir()
+        if self._hidden is not None:
+            home.chmod(0o700)
+            os.chown(home, OTHER_USER, OTHER_USER)
+        return home
+
     def _spawn(
-        self, name: str, main: str, arguments: list[object], *, ready, hidden: Path | None = None
+        self, name: str, main: str, arguments: list[object], *, ready, home: Path | None = None
     ) -> psutil.Process:
         command = [str(HOME / "bin" / "spark-class"), main, "--host", "127.0.0.1", *map(str, arguments)]
-        if hidden is not None:
-            hide = f'mount -t tmpfs tmpfs {shlex.quote(str(hidden))} && exec "$@"'
-            command = ["unshare", "--mount", "sh", "-c", hide, "sh", *command]
+        environment = self._environment
+        if home is not None and self._hidden is not None:
+            command = _apart(self._hidden, home, command)
+            environment = environment | {"HOME": str(home), "SPARK_LOCAL_DIRS": str(home / "local")}
         log = self._work / f"{name}.log"
         process = self._stack.enter_context(
-            running(command, log=log, ready=ready, seconds=_START_SECONDS, environment=self._environment)
+            running(command, log=log, ready=ready, seconds=_START_SECONDS, environment=environment)
         )
         return psutil.Process(process.pid)
 
@@ -120,10 +146,37 @@ class Cluster:
             return {}
 
 
-def can_hide() -> bool:
-    """May processes have mounts of their own here?"""
-    command = ["unshare", "--mount", "true"]
-    return shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
+@cache
+def why_not_apart() -> str | None:
+    """Why workers cannot have mounts of their own and be another user here. None if they can."""
+    for program in ("unshare", "setpriv"):
+        if shutil.which(program) is None:
+            return f"there is no {program}, so workers would see the disk of the service"
+    with tempfile.TemporaryDirectory() as hidden, tempfile.TemporaryDirectory() as home:
+        imports = ["sh", "-c", f"{shlex.quote(sys.executable)} -c 'import lakesweep, pyspark'"]
+        tried = subprocess.run(_apart(Path(hidden), Path(home), imports), check=False, capture_output=True, text=True)
+    if tried.returncode:
+        return f"processes cannot have mounts of their own and be another user here: {tried.stderr.strip()[-300:]}"
+    return None
+
+
+def _apart(hidden: Path, home: Path, command: list[str]) -> list[str]:
+    """The command as another user, with an empty directory in place of `hidden`. Of this user's own directory it sees
+    only the Python environment, if that is there."""
+    steps = [f"mount -t tmpfs -o mode=0700 tmpfs {shlex.quote(str(hidden))}"]
+    own = Path(pwd.getpwuid(os.getuid()).pw_dir)  # whatever HOME says
+    needed = sorted({Path(sys.base_prefix).resolve(), Path(sys.prefix), Path(__file__).resolve().parents[2]})
+    inside = [one for one in needed if own in one.parents and not set(needed) & set(one.parents)]
+    if inside:
+        stash = shlex.quote(str(home / "mounts"))
+        steps += [f"mkdir -p {stash}", f"mount -t tmpfs tmpfs {stash}"]
+        for number, one in enumerate(inside):
+            steps += [f"mkdir {stash}/{number}", f"mount --bind {shlex.quote(str(one))} {stash}/{number}"]
+        steps.append(f"mount -t tmpfs -o mode=0755 tmpfs {shlex.quote(str(own))}")
+        for number, one in enumerate(inside):
+            steps += [f"mkdir -p {shlex.quote(str(one))}", f"mount --bind {stash}/{number} {shlex.quote(str(one))}"]
+    steps.append('cd / && exec "$@"')
+    return ["unshare", "--mount", "sh", "-ec", "\n".join(steps), "sh", *_AS_OTHER, *command]
 
 
 @contextmanager
@@ -136,6 +189,7 @@ def cluster(work: Path, **options) -> Iterator[Cluster]:
         yield found
     finally:
         found.kill()
+        found.remove()
 
 
 @contextmanager

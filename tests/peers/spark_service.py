@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from lakesweep.daemon.app import App
+from lakesweep.cli import startup
 from lakesweep.model.run import CleanupRun
 from lakesweep.settings.load import load
 
@@ -60,7 +60,7 @@ class Service:
     def jvms_at_work(self) -> list[psutil.Process]:
         """Its own JVMs that run Python tasks, or did."""
         children = psutil.Process(self._process.pid).children()
-        return [jvm for jvm in children if any("pyspark.daemon" in _command(one) for one in _children(jvm))]
+        return [jvm for jvm in children if any(_forks_workers(one) for one in _children(jvm))]
 
 
 @contextmanager
@@ -91,7 +91,11 @@ def service(config: Path, log: Path, environment: Mapping[str, str] | None = Non
 
 
 async def _serve(config: str) -> None:
+    startup.import_arrow()  # the start of `lakesweep serve`, in the same order
+    from lakesweep.daemon.app import App  # noqa: PLC0415
+
     async with App.open(load(Path(config))) as app:
+        startup.finish()
         while line := await asyncio.to_thread(sys.stdin.readline):
             asked = json.loads(line)
             (work,) = await app.resolve(asked["target"])
@@ -106,6 +110,7 @@ def _told(run: CleanupRun) -> dict[str, Any]:
         "digest": run.plan.digest if run.plan else None,
         "orphans": run.plan.candidates.files if run.plan else None,
         "deleted": run.deletion.deleted.files,
+        "timings": run.plan.timings if run.plan else None,
     }
 
 
@@ -117,6 +122,11 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
+def _forks_workers(process: psutil.Process) -> bool:
+    """Spark's daemon for Python workers, or ours in its place."""
+    return any(word in ("pyspark.daemon", "lakesweep.engines.spark.worker_daemon") for word in _command(process))
+
+
 def _command(process: psutil.Process) -> list[str]:
     """Empty for a process that ended between being listed and being asked."""
     try:
@@ -126,4 +136,5 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 if __name__ == "__main__":
+    startup.begin()
     asyncio.run(_serve(sys.argv[1]))

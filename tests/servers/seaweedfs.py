@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +38,8 @@ ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 """What a client process finds its keys by."""
+READER = {**ENVIRONMENT, "AWS_ACCESS_KEY_ID": "lakesweep-reader", "AWS_SECRET_ACCESS_KEY": "lakesweep-reader-secret"}
+"""The same for one that may read and list every bucket, and write only where a name begins with `scratch`."""
 _START_SECONDS = 90
 
 
@@ -49,14 +51,14 @@ class SeaweedFS:
     filer_address: str
     metrics_url: str
 
-    def client(self) -> Any:
+    def client(self, keys: Mapping[str, str] = ENVIRONMENT) -> Any:
         """A plain blocking client, independent of the code under test."""
         return botocore.session.get_session().create_client(
             "s3",
             endpoint_url=self.endpoint_url,
             region_name=REGION,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
+            aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"],
             config=Config(s3={"addressing_style": "path"}),
         )
 
@@ -84,11 +86,9 @@ def seaweedfs(directory: Path) -> Iterator[SeaweedFS]:
     """Start a server that keeps everything in `directory`; stopped by its process id at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     identities = directory / "identities.json"
-    credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    identities.write_text(
-        json.dumps({"identities": [{"name": "test", "credentials": credentials, "actions": actions}]})
-    )
+    everything = _identity("test", ENVIRONMENT, ["Admin", "Read", "Write", "List", "Tagging"])
+    reader = _identity("reader", READER, ["Read", "List", "Write:scratch*"])
+    identities.write_text(json.dumps({"identities": [everything, reader]}))
     ports = {name: free_port() for name in ("master", "volume", "filer", "s3")}
     grpc_ports = {name: free_port() for name in ports}
     metrics_port = free_port()
@@ -130,6 +130,11 @@ def seaweedfs(directory: Path) -> Iterator[SeaweedFS]:
         # The data is thrown away, so nothing is gained by the ten seconds of an orderly shutdown.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _identity(name: str, keys: Mapping[str, str], actions: Sequence[str]) -> dict[str, Any]:
+    credentials = [{"accessKey": keys["AWS_ACCESS_KEY_ID"], "secretKey": keys["AWS_SECRET_ACCESS_KEY"]}]
+    return {"name": name, "credentials": credentials, "actions": list(actions)}
 
 
 def _await_ready(process: subprocess.Popen[bytes], server: SeaweedFS, log: Path) -> None:

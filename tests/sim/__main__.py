@@ -3,6 +3,7 @@
 python -m tests.sim --format iceberg --stories 1000 --workers 2    many, from seed 0 on
 python -m tests.sim --format iceberg --first 10000000 --stories 10 some with a trash, restores, cycles that list nothing
 python -m tests.sim --format iceberg --first 20000000 --stories 10 some in a wider world: see profiles.py
+python -m tests.sim --format iceberg --first 30000000 --stories 10 some with faults at any call: see anywhere.py
 python -m tests.sim --format iceberg --seed 42                     one, printed; shrunk first if it fails
 python -m tests.sim --service --stories 300                        services of several replicas; --seed 42 replays one
 python -m tests.sim --service --first 20000000 --stories 320       services whose stories have a subject
@@ -19,13 +20,13 @@ import sys
 import time
 from pathlib import Path
 
-from tests.sim import profiles, service_runs, situations, ways
+from tests.sim import anywhere, profiles, service_runs, situations, ways
 from tests.sim.book import Book
 from tests.sim.campaign import Figures, campaign, kept_seeds, tell
+from tests.sim.service_profiles import FORMATS
 from tests.sim.shrink import shrink
 from tests.sim.story import Result, Step, Story
-
-FORMATS = ("iceberg", "delta", "paimon")
+from tests.sim.workers import Workers
 
 
 def main() -> int:
@@ -40,14 +41,16 @@ def main() -> int:
         seeds = range(options.first, options.first + options.stories)
         if options.seed is not None:
             return service_runs.replay(options.seed, whole=options.whole)
-        return service_runs.run_many(seeds, out)
+        with Workers(options.workers) as workers:
+            return service_runs.run_many(seeds, workers, out)
     formats = [options.format] if options.format else list(FORMATS)
     if options.seed is not None:
         return max(replay(one, options.seed, whole=options.whole) for one in formats)
     first = _random_first(options.stories) if options.random else options.first
     book = Book(out, first, options.stories)
     seeds = range(first, first + options.stories)
-    code = max([run_many(one, seeds, options.workers, book) for one in formats])
+    with Workers(options.workers) as workers:
+        code = max([run_many(one, seeds, workers, book) for one in formats])
     book.finish(code)
     return code
 
@@ -59,7 +62,7 @@ def _random_first(stories: int) -> int:
     return dice.choice([dice.randrange(10**9, 10**12), dice.choice(wider)])
 
 
-def run_many(format: str, seeds: range, workers: int, book: Book) -> int:
+def run_many(format: str, seeds: range, workers: Workers, book: Book) -> int:
     """A campaign of one format, and the seeds that failed before."""
     said, told = time.monotonic(), 0
     total = book.known(format) or Figures(format)
@@ -81,8 +84,11 @@ def run_many(format: str, seeds: range, workers: int, book: Book) -> int:
         print(f"\n{len(seeds_of)} stories failed like this one (seeds {', '.join(map(str, seeds_of[:10]))}):")
         replay(format, seeds_of[0])
     other_ways = seeds.start >= ways.FIRST and not profiles.has_subject(seeds.start, format)
-    wider = seeds.start >= profiles.LATER
-    missing = situations.missing(format, total.seen, total.stories, other_ways=other_ways, wider=wider)
+    wider = profiles.LATER <= seeds.start < profiles.LATER_ENDS
+    at_any_call = seeds.start >= anywhere.FIRST
+    missing = situations.missing(
+        format, total.seen, total.stories, other_ways=other_ways, wider=wider, at_any_call=at_any_call
+    )
     for name in missing:
         print(f"this never happened: {name}")
     return 1 if total.failures or missing else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from tests.sim.garbage import collect_much, collect_seldom
 from tests.sim.story import Result, Story
+from tests.sim.workers import Workers
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 _CHUNK = 25
@@ -94,24 +94,16 @@ def tell(format: str, seeds: Iterable[int]) -> Figures:
     return figures
 
 
-def campaign(seeds: range, workers: int, total: Figures) -> Iterator[Figures]:
+def campaign(seeds: range, workers: Workers, total: Figures) -> Iterator[Figures]:
     """The figures so far, again and again, until all stories are told. Those that `total` has already are not told
     again: it always has the first ones."""
     left = seeds[total.stories :]
     chunks = [(total.format, left[at : at + _CHUNK]) for at in range(0, len(left), _CHUNK)]
     began = time.monotonic() - total.seconds
-    for figures in _told(chunks, workers):
+    for figures in workers.each(_tell, chunks):
         total.join(figures)
         total.seconds = round(time.monotonic() - began, 1)
         yield total
-
-
-def _told(chunks: list[tuple[str, range]], workers: int) -> Iterator[Figures]:
-    if workers == 1:
-        yield from (tell(*one) for one in chunks)
-        return
-    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=200) as pool:
-        yield from pool.imap(_tell, chunks)
 
 
 def _tell(work: tuple[str, range]) -> Figures:

@@ -97,7 +97,7 @@ class PlainEngine:
         digest = _write(job.rows_path, judged)
         findings = _findings(stored, judged, missing, held)
         return common.assemble(
-            job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=_no_timings()
+            job, listing, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=_no_timings()
         )
 
     async def read_references(

@@ -223,7 +223,8 @@ def summary(hunted: Sequence[Hunted]) -> str:
     middle = sorted(one.stories for one in found)[len(found) // 2] if found else 0
     return (
         f"{len(found)} of {len(hunted)} mutants were found within {STORIES:,} stories each "
-        f"({len(found) / max(1, len(hunted)):.1%}); half of them within {middle}."
+        f"({len(found) / max(1, len(hunted)):.1%}); half of them within {middle}. Of a mutant that has a subject, only "
+        "the stories of that subject are counted."
     )
 
 

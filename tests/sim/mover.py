@@ -23,24 +23,24 @@ class SimMover:
         """A target with the same bytes is a move that was begun before."""
         sources = [move.source for move in moves]
         self._world.asked.update(sources)
-        fates = dict(await conditions.withheld(sources)) if conditions else {}
+        answers = dict(await conditions.withheld(sources)) if conditions else {}
         whole: dict[str, str] = {}
         for move in moves:
-            if move.source in fates:
+            if move.source in answers:
                 continue
             if why := conditions and conditions.ended():
-                fates[move.source] = not_sent(move.source, why)
+                answers[move.source] = not_sent(move.source, why)
                 continue
             judged = conditions.etags.get(move.source) if conditions else None
             copied = await self._copied(move, judged, finish=True)
             if isinstance(copied, Stored):
                 whole[move.source] = copied.etag
             else:
-                fates[move.source] = copied
+                answers[move.source] = copied
         if whole:
             gone = await SimDeleter(self._process).delete(list(whole), _Compared(conditions, whole))
-            fates |= {one.path: _moved(one) for one in gone}
-        return [fates[path] for path in sources]
+            answers |= {one.path: _moved(one) for one in gone}
+        return [answers[path] for path in sources]
 
     async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
         """Never over anything."""
@@ -48,7 +48,9 @@ class SimMover:
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:
         """There are no versions here."""
-        return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers]
+        return [
+            Deleted(path=one.path, status=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers
+        ]
 
     async def aclose(self) -> None:
         """Nothing to give back."""
@@ -62,8 +64,8 @@ class SimMover:
             self._world.remove(move.source)
             await self._process.leave(call)
         except Fault as fault:
-            return Deleted(path=move.source, fate=DeleteStatus.FAILED, why=fault.kind)
-        return Deleted(path=move.source, fate=DeleteStatus.DELETED)
+            return Deleted(path=move.source, status=DeleteStatus.FAILED, why=fault.kind)
+        return Deleted(path=move.source, status=DeleteStatus.DELETED)
 
     async def _copied(self, move: Move, judged: str | None, *, finish: bool) -> Stored | Deleted:
         """What is at the source, once it is at the target too; or the answer if it is not."""
@@ -72,21 +74,21 @@ class SimMover:
             call = await self._process.enter("storage", "copy", move.target)
             held, taken = world.objects.get(path), world.objects.get(move.target)
             if held is None:
-                return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+                return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
             if judged is not None and held.etag != judged:
-                return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+                return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
             if taken is not None and not (finish and taken.data == held.data):
-                return Deleted(path=path, fate=DeleteStatus.SPARED, why=TAKEN)
+                return Deleted(path=path, status=DeleteStatus.SPARED, why=TAKEN)
             if taken is None:
                 world.put(move.target, held.data, self._process.name)
-            await self._process.leave(call, f"{len(held.data)} bytes")
+            await self._process.leave(call, len(held.data), "bytes")
         except Fault as fault:
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why=fault.kind)
+            return Deleted(path=path, status=DeleteStatus.FAILED, why=fault.kind)
         return held
 
 
 def _moved(answer: Deleted) -> Deleted:
-    return replace(answer, went=Went.TRASH) if answer.fate is DeleteStatus.DELETED else answer
+    return replace(answer, went=Went.TRASH) if answer.status is DeleteStatus.DELETED else answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.sim.world import Call, Fault, Killed, Stored, World
+from tests.sim.world import START, Call, Fault, Killed, Stored, World
 
 from lakesweep.model.errors import (
     AlreadyThere,
@@ -33,6 +33,7 @@ from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.storage.s3.errors import Throttled
 
 SCHEMES = ("s3", "memory")
 _TIME = LISTING_SCHEMA.field("modified_at").type
@@ -46,6 +47,8 @@ class Process:
     name: str = "lakesweep"
     alive: bool = True
     clock_error: timedelta = timedelta(0)
+    drift: float = 0.0
+    """How much faster its clock goes than the world's."""
     page_rows: int = 1000
     """Objects in one page of a listing."""
     request_keys: int = 1000
@@ -61,23 +64,31 @@ class Process:
 
     def now(self) -> datetime:
         """The Clock port."""
-        return self.world.now + self.clock_error
+        now = self.world.now + self.clock_error
+        return now + (self.world.now - START) * self.drift if self.drift else now
 
     async def enter(self, port: str, operation: str, target: str = "") -> Call:
         """Before the effect."""
         if not self.alive:
             raise Killed(self.name)
-        call = Call(self.name, port, operation, target)
-        waiting = self.world.before(call)
+        world = self.world
+        world.calls += 1
+        call = Call(self.name, port, operation, target, world.calls)
+        world.last, world.call = world.call, call
+        waiting = world.adversary.before(call)
         if waiting is not None:
             await waiting
         if not self.alive:
             raise Killed(self.name)
         return call
 
-    async def leave(self, call: Call, answer: object = "") -> None:
-        """Between the effect and the answer."""
-        waiting = self.world.after(call, answer)
+    async def leave(self, call: Call, *answer: object) -> None:
+        """Between the effect and the answer. The words of the answer are put together only if somebody reads them."""
+        world = self.world
+        world.effected = call.number
+        if world.tracing:
+            world.say(call.process, str(call), " ".join(map(str, answer)))
+        waiting = world.adversary.after(call)
         if waiting is not None:
             await waiting
         if not self.alive:
@@ -85,7 +96,9 @@ class Process:
 
 
 def _storage_error(fault: Fault, address: str) -> StorageError:
-    return Denied(address, "403") if fault.kind == "denied" else Unavailable(address, f"injected: {fault.kind}")
+    if fault.kind == "denied":
+        return Denied(address, "403")
+    return (Throttled if fault.kind == "throttled" else Unavailable)(address, f"injected: {fault.kind}")
 
 
 def _check_scheme(location: Location) -> None:
@@ -111,18 +124,36 @@ class SimStorage:
             try:
                 call = await self._process.enter("storage", "list", target)
             except Fault as fault:
+                if fault.kind == "short":
+                    page, after = self._short(place, after)
+                    if page is not None:
+                        yield page
+                    continue
                 if fault.kind != "repeat" or page is None:
                     raise _storage_error(fault, target) from fault
                 self._world.seen["a page of a listing came twice"] += 1
                 yield page
                 continue
             page, more, last = self._page(place, after)
-            await self._leave(call, f"{0 if page is None else page.num_rows} objects{', more to come' if more else ''}")
+            rows = 0 if page is None else page.num_rows
+            await self._leave(call, rows, "objects, more to come" if more else "objects")
             if page is not None:
                 yield page
                 after = last
             if not more:
                 return
+
+    def _short(self, place: str, after: str) -> tuple[pa.RecordBatch | None, str]:
+        """A page that ends early, with a token for the rest, as stores may give it; it may have no object at all. One
+        that claims to be the last is no such page: that store would lie."""
+        page, _, _ = self._page(place, after)
+        rows = 0 if page is None else page.num_rows // 2
+        self._world.seen["a page of a listing ended early"] += 1
+        self._world.say(self._process.name, f"storage.list {place} after {after}", f"{rows} objects, more to come")
+        if page is None or not rows:
+            return None, after
+        page = page.slice(0, rows)
+        return page, page.column("path")[-1].as_py()
 
     def _page(self, place: str, after: str) -> tuple[pa.RecordBatch | None, bool, str]:
         """The next page, whether more come, and its last key."""
@@ -192,7 +223,7 @@ class SimStorage:
                 raise _storage_error(fault, address) from fault
             return self._cut(address)
         stored = self._world.objects.get(address)
-        await self._leave(call, "not there" if stored is None else f"{len(stored.data)} bytes")
+        await (self._leave(call, "not there") if stored is None else self._leave(call, len(stored.data), "bytes"))
         if stored is None:
             raise NotFound(address, "no such object")
         if limit is not None and len(stored.data) > limit:
@@ -215,7 +246,8 @@ class SimStorage:
         _check_scheme(one)
         call = await self._enter("stat_together", one.raw)
         seen = [self._world.objects.get(place.raw) for place in (one, other)]
-        await self._leave(call, " and ".join("not there" if stored is None else "there" for stored in seen))
+        ours, others = ("not there" if stored is None else "there" for stored in seen)
+        await self._leave(call, ours, "and", others)
         first, second = (
             stored
             and StoredObject(
@@ -250,9 +282,9 @@ class SimStorage:
         except Fault as fault:
             raise _storage_error(fault, target) from fault
 
-    async def _leave(self, call: Call, answer: object = "") -> None:
+    async def _leave(self, call: Call, *answer: object) -> None:
         try:
-            await self._process.leave(call, answer)
+            await self._process.leave(call, *answer)
         except Fault as fault:
             raise _storage_error(fault, call.target) from fault
 
@@ -273,7 +305,7 @@ class SimWriter:
             if not taken:
                 world.put(address, bytes(data), self._process.name)
                 world.changed(address, self._process.name)
-            await self._process.leave(call, "taken" if taken else f"{len(data)} bytes")
+            await self._process.leave(call, *(("taken",) if taken else (len(data), "bytes")))
         except Fault as fault:
             raise _storage_error(fault, address) from fault
         if taken:
@@ -317,21 +349,21 @@ class SimDeleter:
             call = await process.enter("storage", "delete", target)
         except Fault as fault:
             if fault.kind != "partial":
-                return [Deleted(path=path, fate=DeleteStatus.FAILED, why=fault.kind) for path in paths]
+                return [Deleted(path=path, status=DeleteStatus.FAILED, why=fault.kind) for path in paths]
             call = Call(process.name, "storage", "delete", target)
             half = self._now(paths[: len(paths) // 2], await self._kept(paths, conditions), conditions)
             return [
                 *half,
-                *(Deleted(path=path, fate=DeleteStatus.FAILED, why="partial") for path in paths[len(half) :]),
+                *(Deleted(path=path, status=DeleteStatus.FAILED, why="partial") for path in paths[len(half) :]),
             ]
         answers = self._now(paths, await self._kept(paths, conditions), conditions)
         try:
-            await process.leave(call, ", ".join(f"{Location.parse(one.path).name} {one.fate}" for one in answers))
+            await process.leave(call, _Statuses(answers))
         except Fault as fault:
-            process.lost_answers += sum(one.fate is DeleteStatus.DELETED for one in answers)
+            process.lost_answers += sum(one.status is DeleteStatus.DELETED for one in answers)
             gone = (DeleteStatus.DELETED, DeleteStatus.ALREADY_GONE)
             return [
-                Deleted(path=one.path, fate=DeleteStatus.FAILED, why=fault.kind) if one.fate in gone else one
+                Deleted(path=one.path, status=DeleteStatus.FAILED, why=fault.kind) if one.status in gone else one
                 for one in answers
             ]
         return answers
@@ -357,14 +389,14 @@ class SimDeleter:
         judged = conditions.etags.get(path) if conditions else None
         stored = world.objects.get(path)
         if stored is None:
-            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+            return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
         if judged is not None and stored.etag != judged:
-            return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+            return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         world.remove(path)
         self._process.deleted.append(path)
         self._process.took[path] = stored
         world.changed(path, self._process.name)
-        return Deleted(path=path, fate=DeleteStatus.DELETED)
+        return Deleted(path=path, status=DeleteStatus.DELETED)
 
 
 class SimState:
@@ -382,15 +414,49 @@ class SimState:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                entered = await process.enter("state", name)
+                tracing = process.world.tracing
+                entered = await process.enter("state", name, _words((*args, *kwargs.values())) if tracing else "")
                 answer = await member(*args, **kwargs)
-                await process.leave(entered)
+                await process.leave(entered, _words((answer,)) if tracing else "")
             except Fault as fault:
                 raise StateError(f"injected: {fault.kind}") from fault
             return answer
 
         self.__dict__[name] = call
         return call
+
+
+_MOST_WORDS = 60
+
+
+def _words(those: Sequence[Any]) -> str:
+    """What is asked of a state store, or what it answers, in a few words: texts and numbers as they are, a record by
+    what names it, of several how many they are."""
+    found = []
+    for one in those:
+        if isinstance(one, list | tuple | dict | set | frozenset):
+            found.append(f"{len(one)} of them")
+        elif one is not None:
+            name = one if isinstance(one, str | int | float | datetime | timedelta) else _name(one)
+            text = " ".join(str(name).split())
+            found.append(text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}…")
+    return ", ".join(found)
+
+
+def _name(record: Any) -> object:
+    names = (getattr(record, name, None) for name in ("id", "run_id", "table", "token", "head", "digest"))
+    found = next((name for name in names if name is not None), type(record).__name__)
+    return getattr(found, "label", found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statuses:
+    """What became of each file, for the trace."""
+
+    answers: Sequence[Deleted]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{Location.parse(one.path).name} {one.status}" for one in self.answers)
 
 
 def _batch(page: Sequence[tuple[str, Stored]]) -> pa.RecordBatch:

@@ -47,7 +47,7 @@ from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.expire import PlanHolds
 from lakesweep.formats.iceberg.format import IcebergFormat
-from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
+from lakesweep.formats.spec import DatasetSpec, Tools, UnpublishedRemover
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
 from lakesweep.model.location import Location
@@ -224,22 +224,22 @@ def open_format(model: Model, process: Process) -> TableFormat:
         return SimIcebergFormat(DatasetSpec(format=FormatName.ICEBERG, **common), model, process)
     places = {name: Location.parse(place) for name, place in model.places().items()}
     spec = DatasetSpec(format=FormatName(model.format), **common, **places, **model.settings())
-    tidy = SimTidy(process) if "partitions" in model.extras else Tidy()
+    remover = SimUnpublishedRemover(process) if "partitions" in model.extras else UnpublishedRemover()
     return formats.open_format(
-        spec, Tools(storage=SimStorage(process), clock=process, writer=SimWriter(process), tidy=tidy)
+        spec, Tools(storage=SimStorage(process), clock=process, writer=SimWriter(process), remover=remover)
     )
 
 
 @dataclass(frozen=True)
-class SimTidy(Tidy):
+class SimUnpublishedRemover(UnpublishedRemover):
     """What a commit that failed takes away again. Only files of its own."""
 
     process: Process
 
-    def within(self, roots: Sequence[Location]) -> Tidy:
+    def within(self, roots: Sequence[Location]) -> UnpublishedRemover:
         return self
 
-    async def discard(self, paths: Sequence[str]) -> None:
+    async def remove_unpublished(self, paths: Sequence[str]) -> None:
         world, name = self.process.world, self.process.name
         for path in paths:
             try:
@@ -297,6 +297,9 @@ def trail(process: Process, state: SimState, label: str, run_id: str) -> Trail:
 
 class AlwaysOurs:
     """A lease that nobody can take: replicas are `service.py`'s."""
+
+    def __init__(self, token: int = 1) -> None:
+        self.token = token
 
     async def check(self) -> None:
         return None
@@ -363,8 +366,7 @@ class Runner:
             tenant_root=tenant_root,
             policy=policy_of(process.world.rules, self.ways),
             execute=execute,
-            fence=AlwaysOurs(),
-            fencing_token=lease.token,
+            fence=AlwaysOurs(lease.token),
             rows_path=str(rows),
             listing=listing,
             trash=trash,

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _EVERY = 5
+WAYS, WAYS_FIRST = "other ways", 10_000_000
+"""Not a subject: stories that run the product in other ways, see ways.py. Mutants of the trash are hunted there."""
 LATER, LATER_ENDS = 20_000_000, 30_000_000
 _SLOTS = 20
 """From LATER on so many stories in a row have a slot each. Those whose slot nobody has are as those of lower seeds."""
@@ -215,6 +217,8 @@ def of(seed: int, format: str) -> Profile:
 
 def seed_of(name: str | None, number: int) -> int:
     """The seed of the story with that number among those about one thing; without a name, among all."""
+    if name == WAYS:
+        return WAYS_FIRST + number
     if name is not None and name not in PROFILES:
         return LATER + PLACES * number + _place(name)
     if name is not None and (slot := PROFILES[name].slot) is not None:
@@ -225,7 +229,9 @@ def seed_of(name: str | None, number: int) -> int:
 def number_of(name: str | None, seed: int) -> int | None:
     """Which of these stories has the seed; None if none has."""
     number = seed if name is None else seed // _EVERY // len(_NAMES)
-    if name is not None and name not in PROFILES:
+    if name == WAYS:
+        number = seed - WAYS_FIRST
+    elif name is not None and name not in PROFILES:
         number = (seed - LATER) // PLACES
     elif name is not None and PROFILES[name].slot is not None:
         number = (seed - LATER) // _SLOTS

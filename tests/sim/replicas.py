@@ -36,7 +36,7 @@ from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import Uptime
 from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.unpublished_files import GatedTidy
+from lakesweep.daemon.unpublished_files import GatedUnpublishedRemover
 from lakesweep.formats import registry as formats
 from lakesweep.model.run import EngineChoice
 from lakesweep.ports.store_rules import StoreRulesReader
@@ -131,12 +131,12 @@ class SimAdapters(adapters.Adapters):
     def _opened_writer(self, spec: Any) -> Any:
         return SimWriter(self._process)
 
-    def _tidy(self, tenant: str, tenant_root: Any) -> GatedTidy:
-        return GatedTidy(lambda: SimDeleter(self._process), tenant_root)
+    def _remover(self, tenant: str, tenant_root: Any) -> GatedUnpublishedRemover:
+        return GatedUnpublishedRemover(lambda: SimDeleter(self._process), tenant_root)
 
     async def remove_own(self, paths: Any) -> None:
         place = self._settings.artifacts
-        await GatedTidy(lambda: SimDeleter(self._process), place, (place,)).discard(paths)
+        await GatedUnpublishedRemover(lambda: SimDeleter(self._process), place, (place,)).remove_unpublished(paths)
 
     def deleter(
         self, tenant: str, tenant_root: Any, state: Any, concurrency: int, count: Any, *, trash: Any = None

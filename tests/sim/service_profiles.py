@@ -182,7 +182,9 @@ def of(seed: int) -> Subject | None:
 def format_of(seed: int) -> str:
     """Whose table the service of a story cleans."""
     subject = of(seed)
-    return FORMATS[seed % 3] if subject is None else subject.formats[(seed - FIRST) // _PLACES % len(subject.formats)]
+    if subject is None:
+        return FORMATS[seed % len(FORMATS)]
+    return subject.formats[(seed - FIRST) // _PLACES % len(subject.formats)]
 
 
 def seed_of(name: str | None, number: int) -> int:

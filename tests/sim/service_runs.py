@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.sim.campaign import kept_seeds
@@ -16,6 +17,7 @@ from tests.sim.garbage import collect_seldom
 from tests.sim.service import ServiceStory
 from tests.sim.service_profiles import FIRST, format_of
 from tests.sim.story import Step
+from tests.sim.workers import Workers
 
 STORIES = 300
 """In so many stories every situation has to come up."""
@@ -56,38 +58,67 @@ REQUIRED_OF_SUBJECTS = (
 )
 
 
-def run_many(seeds: Sequence[int], out: Path | None = None) -> int:
-    """These, and those that failed once. The exit code is 1 if one fails, or a situation that has to come up never
-    does."""
-    began, said, seen, failed, count, calls = time.monotonic(), 0.0, Counter[str](), [], 0, 0
-    collect_seldom()
-    for seed in (*seeds, *kept_seeds("service")):
-        gc.collect()
-        story, failure = tell(seed)
-        count, calls, seen = count + 1, calls + story.world.calls, seen + story.world.seen
+@dataclass
+class Told:
+    """What some stories saw."""
+
+    stories: int = 0
+    calls: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, seed: int, failure: str | None, calls: int, seen: Counter[str]) -> None:
+        """One story more."""
+        self.stories, self.calls = self.stories + 1, self.calls + calls
+        self.seen += seen
         if failure is not None:
-            failed.append((seed, failure))
+            self.failed.append((seed, failure))
+
+    def document(self) -> dict[str, int]:
+        """For the docs."""
+        faults, kills = (
+            sum(count for name, count in self.seen.items() if name.startswith(begins)) for begins in ("fault ", "kill ")
+        )
+        told = {"stories": self.stories, "calls": self.calls, "faults": faults, "kills": kills}
+        return {**told, "failed": len(self.failed)}
+
+
+def run_many(seeds: Sequence[int], workers: Workers, out: Path | None = None) -> int:
+    """These, and those that failed once, which are not counted in the file. The exit code is 1 if one fails, or a
+    situation that has to come up never does."""
+    began, said, told, kept = time.monotonic(), 0.0, Told(), Told()
+    every = (*seeds, *kept_seeds("service"))
+    for number, answer in enumerate(workers.each(_tell, every)):
+        (told if number < len(seeds) else kept).add(*answer)
         if time.monotonic() - said > 20:
             said = time.monotonic()
-            print(f"  service: {count} stories, {len(failed)} failed", file=sys.stderr, flush=True)
-    print(f"service: {count} stories, {calls} calls, {len(failed)} failed; {time.monotonic() - began:.0f} s")
+            failed = len(told.failed) + len(kept.failed)
+            print(f"  service: {number + 1} stories, {failed} failed", file=sys.stderr, flush=True)
+    failures, seen = [*told.failed, *kept.failed], told.seen + kept.seen
+    print(
+        f"service: {told.stories} stories and {kept.stories} that failed once, {told.calls} calls, "
+        f"{len(failures)} failed; {time.monotonic() - began:.0f} s"
+    )
     for name, times in sorted(seen.items()):
         print(f"  {times:>9}  {name}")
-    for seed, failure in failed[:20]:
+    for seed, failure in failures[:20]:
         print(f"service {seed}: {failure}")
     wanted = REQUIRED if min(seeds, default=0) < FIRST else REQUIRED_OF_SUBJECTS
-    missing = [name for name in wanted if not seen[name]] if count >= STORIES else []
+    missing = [name for name in wanted if not seen[name]] if told.stories >= STORIES else []
     for name in missing:
         print(f"this never happened: {name}")
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        told = {"stories": count, "calls": calls, "faults": _sum(seen, "fault "), "kills": _sum(seen, "kill ")}
-        out.write_text(json.dumps({**told, "failed": len(failed), "seen": seen, "missing": missing}, indent=1))
-    return 1 if failed or missing else 0
+        out.write_text(json.dumps({**told.document(), "seen": told.seen, "missing": missing}, indent=1))
+    return 1 if failures or missing else 0
 
 
-def _sum(seen: Counter[str], begins: str) -> int:
-    return sum(count for name, count in seen.items() if name.startswith(begins))
+def _tell(seed: int) -> tuple[int, str | None, int, Counter[str]]:
+    """One story of many: what a campaign wants to know of it."""
+    collect_seldom()
+    gc.collect()
+    story, failure = tell(seed)
+    return seed, failure, story.world.calls, story.world.seen
 
 
 def tell(seed: int, script: list[Step] | None = None, *, tracing: bool = False) -> tuple[ServiceStory, str | None]:

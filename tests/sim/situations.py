@@ -93,8 +93,24 @@ _WIDER: dict[str, tuple[str, ...]] = {
 """In stories of a wider world: see profiles.py. They also draw other ways to run the product, less often."""
 
 
+_AT_ANY_CALL = (
+    "a page of a listing ended early",
+    "fault before storage.stat",
+    "fault before state.recall",
+    "fault after state.remember",
+    "kill before state.remember",
+)
+"""From seed 30,000,000 on: see anywhere.py."""
+
+
 def missing(
-    format: str, seen: Counter[str], stories: int, *, other_ways: bool = False, wider: bool = False
+    format: str,
+    seen: Counter[str],
+    stories: int,
+    *,
+    other_ways: bool = False,
+    wider: bool = False,
+    at_any_call: bool = False,
 ) -> list[str]:
     """Those that never came up, of those that have to in so many stories."""
     wanted = REQUIRED[format] if stories >= STORIES else ()
@@ -104,4 +120,6 @@ def missing(
         wanted = (*wanted, *_WIDER.get(format, ()))
     if stories >= (MANY if wider else STORIES) and other_ways:
         wanted = (*wanted, *_OTHER_WAYS, *(_CLIENT if format == "iceberg" else ()))
+    if stories >= STORIES and at_any_call:
+        wanted = (*wanted, *_AT_ANY_CALL)
     return [name for name in wanted if not seen[name]]

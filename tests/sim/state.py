@@ -169,7 +169,7 @@ class DictStateStore:
 
     async def finish_batch(self, record: BatchRecord) -> None:
         key = (record.run_id, record.number)
-        self._batches[key] = rules.closing(self._batches.get(key), record)
+        self._batches[key] = rules.finished_batch(self._batches.get(key), record)
 
     async def journal(self, run_id: str) -> list[BatchRecord]:
         return [record for (run, _), record in sorted(self._batches.items()) if run == run_id]

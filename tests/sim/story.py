@@ -14,15 +14,16 @@ import random
 import secrets
 import uuid
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import structlog
-from tests.sim import profiles, shortcuts
+from tests.sim import anywhere, profiles, shortcuts
 from tests.sim import ways as ways_of_running
 from tests.sim.confirmed import Confirmed
 from tests.sim.formats import Model, open_model
@@ -77,6 +78,26 @@ class Step:
         return self.name
 
 
+class Moments:
+    """The interruptions of a cycle that are still to come, by the call at which each comes."""
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        self._at: dict[tuple[bool, str, int], list[tuple[int, Step]]] = {}
+        for number, one in enumerate(steps):
+            self._at.setdefault((one.after, one.on, one.at + 1), []).append((number, one))
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def take(self, names: Sequence[str], counts: Mapping[str, int], *, after: bool) -> list[Step]:
+        """Those of this moment, in the order in which they were planned."""
+        found: list[tuple[int, Step]] = []
+        for name in names:
+            found += self._at.pop((after, name, counts[name]), ())
+        found.sort(key=itemgetter(0))
+        return [one for _, one in found]
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a story ended."""
@@ -118,14 +139,16 @@ class Story(Adversary):
         self.world.adversary = self
         self.model: Model = open_model(format, self.world)
         self.model.more = seed >= profiles.LATER
-        self.model.extras = self._profile.extras
+        self._anywhere = seed >= anywhere.FIRST
+        self.model.extras = self._profile.extras | (anywhere.EXTRAS if self._anywhere else frozenset())
         ways = ways_of_running.of(format, seed)
+        self.model.lists_seldom = self._anywhere and ways.interval is not None
         if self._profile.client and format == "iceberg":
             ways = replace(ways, client=True)
         if isinstance(self.model, IcebergModel):
             self.model.client, self.model.around.kind = ways.client, self._profile.kind
         self.oracle = Oracle(self.world, self.model)
-        self.process = Process(self.world)
+        self.process = Process(self.world, drift=anywhere.drift(seed) if self._anywhere else 0.0)
         self.store = DictStateStore(self.process)
         self.runner = Runner(self.model, self.process, self.store, ways=ways)
         self.operator = Operator(ways, self.world, self.runner)
@@ -230,7 +253,7 @@ class Story(Adversary):
         world, rules = self.world, self.world.rules
         world.say("world", "from here on all is quiet")
         world.random = random.Random(shape.getrandbits(32))
-        self.process.clock_error = timedelta(0)
+        self.process.clock_error, self.process.drift = timedelta(0), 0.0
         self.model.settle()
         outcomes: list[str] = []
         for _ in range(5):
@@ -247,9 +270,9 @@ class Story(Adversary):
         told = Step("cycle", step.seed) if step else None
         if step is not None and told is not None:
             self.script.append(told)
-            self._plan = self._interruptions(step) if self._replayed is None else list(step.inner)
+            self._plan = Moments(self._interruptions(step) if self._replayed is None else step.inner)
         else:
-            self._plan = []
+            self._plan = Moments()
         self._counts, self._phase = Counter(), "planning"
         process = self.process
         process.alive, process.deleted, process.lost_answers, process.last_words = True, [], 0, 0
@@ -269,6 +292,9 @@ class Story(Adversary):
         self._cycle, self.world.cycling, self.world.planned = None, False, False
         self._last_calls = max(20, self.world.calls - first)
         self.oracle.check_told(process.deleted, whole=outcome == "done" and not process.lost_answers)
+        if self._anywhere:
+            batches, _ = self._ran(anywhere.batches_of(self.runner, self.runner.run_id))
+            anywhere.check_journal(batches or [], process.took, whole=outcome == "done" and not process.lost_answers)
         self.operator.cycle_ended(self.runner.run_id, process.took)
         if self.operator.ways.interval is None:
             self.confirmed.ended(process.took, outcome, alone=not (told and told.inner))
@@ -304,12 +330,12 @@ class Story(Adversary):
         run_id, took = self.operator.choose(step.seed)
         files = set(self._ran(files_of(self.runner, run_id))[0] or ())
         wanted = self.operator.restorable(run_id, {path: one for path, one in took.items() if path in files})
-        self._plan = self._troubles(step.seed) if self._replayed is None else list(step.inner)
+        self._plan = Moments(self._troubles(step.seed) if self._replayed is None else step.inner)
         for number in range(2):
             self._cycle, self._counts, self._phase = (None if number else told), Counter(), "taking back"
             self.world.say("operator", f"{run_id} is taken back")
             _, outcome = self._ran(take_back(self.runner, run_id, sorted(wanted)))
-            process.alive, self._plan, self._cycle = True, [], None
+            process.alive, self._plan, self._cycle = True, Moments(), None
         if outcome:
             raise Lost(f"in a quiet world {run_id} cannot be taken back: {outcome}")
         self.operator.check_back(run_id, wanted)
@@ -366,6 +392,8 @@ class Story(Adversary):
             found.append(Step("fault stale", cuts.getrandbits(32), cuts.choice([0, 0, 1, 1, 2, 3]), "pointer"))
         if self.operator.ways.repeats and cuts.random() < 0.6:
             found.append(Step("fault repeat", cuts.getrandbits(32), cuts.randrange(1, 12), "list"))
+        if self._anywhere:
+            found += [Step(*one) for one in anywhere.interruptions(self.format, step.seed)]
         if self._profile.couples and cuts.random() < 0.7:
             for on, name, at in cuts.choice(self._profile.couples):
                 found.append(Step(name, cuts.getrandbits(32), at, on, name.startswith("fault ")))
@@ -393,27 +421,16 @@ class Story(Adversary):
             self._interrupt(call, after=True)
 
     def _interrupt(self, call: Call, *, after: bool) -> None:
-        counted = self._counts.get
-        due = [
-            one
-            for one in self._plan
-            if one.after == after and one.at + 1 == counted(one.on) and self._is_at(one.on, call.operation)
-        ]
-        for one in due:
-            self._plan.remove(one)
+        counted = ["", call.operation]
+        if self._phase == "sweeping":
+            counted.append(_SWEEPING + call.operation)
+        if self.process.last_words:
+            counted.append(_ASKING_LAST + call.operation)
+        due = self._plan.take(counted, self._counts, after=after)
         if due:
             self.confirmed.interrupted()
         for one in due:
             self._happen(one, call)
-
-    def _is_at(self, on: str, operation: str) -> bool:
-        """Is it a call that is counted there?"""
-        return (
-            not on
-            or on == operation
-            or (self._phase == "sweeping" and on == _SWEEPING + operation)
-            or (self.process.last_words > 0 and on == _ASKING_LAST + operation)
-        )
 
     def _happen(self, one: Step, call: Call) -> None:
         where = f"{'after' if one.after else 'before'} {call.port}.{call.operation}"
@@ -468,7 +485,8 @@ class Story(Adversary):
 
     def _looks_at_a_branch(self) -> bool:
         """Then the main line was looked at before."""
-        return self.world.call is not None and "/branch/" in self.world.call.target
+        call = self.world.call
+        return call is not None and call.port == "storage" and "/branch/" in call.target
 
     def _record(self, one: Step, situation: str) -> None:
         self.world.seen[situation] += 1

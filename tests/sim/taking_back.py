@@ -1,6 +1,7 @@
 """Take a run back that moved files to the trash, as `lakesweep restore` does it.
 
-Snapshot and log files are not asked for: `tests/flow/test_restore_entries.py` has what becomes of those.
+Of a run that took other files too, snapshot and log files are not asked for. A run that took nothing else is taken back
+as a whole. `tests/flow/test_restore_entries.py` has what becomes of such files.
 """
 
 from __future__ import annotations
@@ -61,8 +62,7 @@ async def take_back(runner: Runner, run_id: str, paths: Sequence[str]) -> Restor
         mover=SimMover(process),
         journal=state,
         audit=trail(process, state, ref.label, new_id),
-        fence=AlwaysOurs(),
-        fencing_token=lease.token,
+        fence=AlwaysOurs(lease.token),
         stop=asyncio.Event(),
         note=note,
     )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.docs import sim_figures
-from tests.sim import book
+from tests.sim import book, service_runs
 from tests.sim.book import Book
-from tests.sim.campaign import Figures
+from tests.sim.campaign import Figures, kept_seeds
+from tests.sim.workers import Workers
 
 
 def figures() -> Figures:
@@ -42,6 +43,20 @@ def test_a_finished_campaign_is_told_again(tmp_path: Path) -> None:
     assert Book(tmp_path / "sim.json", 0, 100).known("delta") is None
 
 
+def test_stories_of_services_that_failed_once_are_run_and_not_counted(monkeypatch, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    def tell(seed: int) -> tuple[int, str | None, int, Counter[str]]:
+        told.append(seed)
+        return seed, None, 10, Counter({"kill before storage.delete": 1})
+
+    monkeypatch.setattr(service_runs, "_tell", tell)
+    assert service_runs.run_many(range(5), Workers(1), tmp_path / "sim-service.json") == 0
+    assert set(told) == {*range(5), *kept_seeds("service")}
+    document = json.loads((tmp_path / "sim-service.json").read_text())
+    assert (document["stories"], document["calls"], document["kills"]) == (5, 50, 5)
+
+
 def test_the_docs_have_the_numbers_of_the_file(tmp_path: Path) -> None:
     Book(tmp_path / "sim.json", 0, 50).write(figures())
     (tmp_path / "sim-service.json").write_text(
@@ -52,7 +67,7 @@ def test_the_docs_have_the_numbers_of_the_file(tmp_path: Path) -> None:
     sim_figures.write(page, tmp_path / "sim.json")
     text = page.read_text()
     assert "| Delta | 50 | 90 | 1,000 | 7 | 3 | 2 | 1 | `python -m tests.sim --format delta --stories 50 " in text
-    assert "| services | 300 | | 9 | | 8 | 6 | 0 | `python -m tests.sim --service --stories 300` |" in text
+    assert "| services | 300 | | 9 | | 8 | 6 | 0 | `python -m tests.sim --service --stories 300 --workers 2` |" in text
     assert "was not at its end" in text
     assert "old" not in text
     assert text.startswith("before\n")

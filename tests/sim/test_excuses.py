@@ -27,10 +27,11 @@ def tell(world: World, model: PaimonModel, steps: list[str]) -> None:
         if step == "drop":
             model.dropped = (world.calls, world.effected)
         elif step == "effect":
-            assert world.call is not None
-            world.after(world.call)
+            world.effected = world.calls
         else:
-            world.before(Call("lakesweep", "storage", "read" if step == "other" else step, targets[step]))
+            world.calls += 1
+            operation = "read" if step == "other" else step
+            world.last, world.call = world.call, Call("lakesweep", "storage", operation, targets[step], world.calls)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -67,6 +67,8 @@ def test_no_story_of_a_service_with_a_subject_loses_anything():
 def test_a_seed_tells_the_same_story_in_every_process(kind):
     one, other = (simulate(*kind, "--seed", "7", hash_seed=seed, pid=pid) for seed, pid in (("1", 9), ("2", 123456)))
     assert "storage.list" in one.stdout
+    assert "  writer  " in one.stdout
+    assert "state.recall unchanged:acme/prod/t" in one.stdout
     assert one.stdout == other.stdout
 
 

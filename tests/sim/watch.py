@@ -201,7 +201,7 @@ class Watch:
     def _check_dead(self, runs: list[dict[str, Any]]) -> None:
         left = sorted(address for address in self.model.dead() if address in self.world.objects)
         refused = runs[0]["refused"] if runs else None
-        if refused and refused["code"] in self.model.reasons:
+        if refused and refused["code"] in self.model.lasting_reasons:
             return  # only a person can settle it
         if left:
             told = [f"{run['outcome']}: {run['reason']}" for run in runs[:3]]

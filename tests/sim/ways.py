@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.sim import profiles
 
-FIRST = 10_000_000
+FIRST = profiles.WAYS_FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ class Fault(Exception):
     """A call that goes wrong. Raised by an adversary; ports turn it into what their real ones raise.
 
     `kind` is `unavailable`, `timeout`, `throttled`, `denied`, `partial` (of a delete, only a part is done), `cut` (of
-    a read, only the beginning comes), `repeat` (of a listing, the last page comes again) or `stale` (a catalog
-    answers what was true a commit ago)."""
+    a read, only the beginning comes), `repeat` (of a listing, the last page comes again), `short` (of a listing, a page
+    ends early and more come) or `stale` (a catalog answers what was true a commit ago)."""
 
     def __init__(self, kind: str = "unavailable") -> None:
         super().__init__(kind)
@@ -233,17 +233,3 @@ class World:
         """One line of the trace."""
         if self.tracing:
             self.trace.append(Event(self.now, actor, call, str(answer)))
-
-    def before(self, call: Call) -> Awaitable[None] | None:
-        """Ports call this first, and wait for what it answers, if it does."""
-        self.calls += 1
-        call.number = self.calls
-        self.last, self.call = self.call, call
-        return self.adversary.before(call)
-
-    def after(self, call: Call, answer: object = "") -> Awaitable[None] | None:
-        """The same when the effect is there and the answer is not yet."""
-        self.effected = call.number
-        if self.tracing:
-            self.say(call.process, str(call), answer)
-        return self.adversary.after(call)

@@ -91,3 +91,14 @@ async def test_whoever_waits_can_be_cancelled_and_takes_the_work_along():
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ended.is_set()
+
+
+def test_a_stop_remembers_that_the_user_wanted_it():
+    stop = aio.StopRequest()
+    stop.set()  # a sweep that fails
+    assert not stop.by_user
+    stop.end("out of memory")
+    assert not stop.by_user
+    stop.end("Ctrl-C", by_user=True)
+    stop.end("out of memory")
+    assert (stop.by_user, stop.why) == (True, "out of memory")

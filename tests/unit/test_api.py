@@ -7,19 +7,21 @@ import inspect
 import json
 import logging
 import re
+import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import structlog
 from tests.builders.small_lake import LocalLake, small_table, to_toml, write_local
 
 import lakesweep
 from lakesweep import api
 from lakesweep.cli.main import main
+from lakesweep.python import calls
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +29,6 @@ def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LAKESWEEP_STORAGE__LOCAL__AGE_BY", "modification")
     monkeypatch.delenv("LAKESWEEP_CONFIG", raising=False)
-    # A test that captured logs leaves structlog configured, to print. That would count as the calling program's choice.
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -279,3 +279,16 @@ def test_the_log_of_a_call_goes_to_the_callers_logging(place, caplog):
 def test_every_public_name_is_explained():
     for name in set(lakesweep.__all__) - {"__version__"}:
         assert getattr(lakesweep, name).__doc__, name
+
+
+def test_ctrl_c_reaches_the_work_as_the_users_stop():
+    seen = []
+
+    async def work(stop):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        await asyncio.wait_for(stop.wait(), 10)
+        seen.append(stop.by_user)
+
+    with pytest.raises(KeyboardInterrupt):
+        calls.blocking(work)
+    assert seen == [True]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
+from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candidate, results_of, rows_of
 
 from lakesweep.audit import chain, records
 from lakesweep.audit.chain import Broken, Segment
@@ -163,17 +163,17 @@ def test_a_decision_names_everything_there_is_to_know_of_the_file():
 
 
 def test_a_failed_delete_is_recorded_with_what_the_store_said():
-    (record,) = told(records.deleted_lines(batch(0, 1), fates_of(("p", "failed", "SlowDown"))))
+    (record,) = told(records.deleted_lines(batch(0, 1), results_of(("p", "failed", "SlowDown"))))
     assert record == {"record": "failed", "batch": 0, "path": "p", "size_bytes": 7, "why": "SlowDown"}
 
 
 def test_a_deleted_file_whose_bytes_stay_is_recorded_with_where():
-    fates = fates_of(
+    results = results_of(
         ("a", "deleted", None, "freed", None),
         ("b", "deleted", None, "trash", None),
         ("c", "deleted", None, "versions", 'id"1'),
     )
-    one, two, three = told(records.deleted_lines(batch(0, 3), fates))
+    one, two, three = told(records.deleted_lines(batch(0, 3), results))
     assert one == {"record": "deleted", "batch": 0, "path": "a", "size_bytes": 7}
     assert two == {**one, "path": "b", "went": "trash"}
     assert three == {**one, "path": "c", "went": "versions", "delete_marker": 'id"1'}
@@ -186,7 +186,7 @@ def test_a_record_that_would_be_lost_is_an_error():
     with pytest.raises(ValueError, match="incomplete"):
         records.deleting_lines(batch(0, 2), holed, nothing)
     with pytest.raises(ValueError, match="incomplete"):
-        records.deleted_lines(batch(0, 1), fates_of(("p", "deleted"), size_bytes=None))
+        records.deleted_lines(batch(0, 1), results_of(("p", "deleted"), size_bytes=None))
 
 
 def test_the_beginning_says_who_when_and_on_what():
@@ -321,5 +321,5 @@ def test_an_interrupted_run_is_a_remark_and_no_fault():
     assert (found.table, found.segments, found.runs, found.faults) == (REF.label, 1, 1, [])
     assert found.remarks == [
         "run r1: it has no end record: it was interrupted or is still running",
-        "run r1: batch 0 has no outcome: its files may be gone or not",
+        "run r1: batch 0 has no outcome: its files may or may not have been deleted",
     ]

@@ -131,7 +131,7 @@ def test_one_that_takes_all_it_may_spoils_nothing_for_those_beside_it():
     failed, read = [], []
 
     def bomb():
-        with pytest.raises(ValueError, match="may"), columnar.opened(parquet_of_one_text("a")) as file:
+        with pytest.raises(ValueError, match="MiB allowed"), columnar.opened(parquet_of_one_text("a")) as file:
             file.read()
         failed.append(True)
 

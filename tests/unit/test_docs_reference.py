@@ -132,6 +132,13 @@ def code_in(node: ast.AST) -> str | None:
         return None
     named = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
     given = (named or node.args[position:] or [None])[0]
+    return spelled(given)
+
+
+def spelled(given: ast.AST | None) -> str | None:
+    """A member of RefusalCode, or the reason of a skipped table, which is plain text."""
+    if isinstance(given, ast.Attribute) and given.attr in RefusalCode.__members__:
+        return RefusalCode[given.attr].value
     return given.value if isinstance(given, ast.Constant) else None
 
 
@@ -140,8 +147,9 @@ def codes_of_refused_kinds(tree: ast.AST) -> Iterator[str]:
     for kind in ast.walk(tree):
         if isinstance(kind, ast.ClassDef) and any(getattr(base, "id", None) == "Refused" for base in kind.bases):
             for call in ast.walk(kind):
-                if isinstance(call, ast.Call) and getattr(call.func, "attr", None) == "__init__":
-                    yield ast.literal_eval(call.args[0])
+                is_init = isinstance(call, ast.Call) and getattr(call.func, "attr", None) == "__init__"
+                if is_init and (code := spelled(call.args[0])):
+                    yield code
 
 
 @functools.cache

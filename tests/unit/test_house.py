@@ -1,10 +1,13 @@
 """What contributors run is what the project promises: `make check`, its hooks, and what editors are told."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 import yaml
+
+from lakesweep.storage.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -16,8 +19,8 @@ def recipe(target):
 
 def test_make_check_needs_no_java_no_maven_and_no_server():
     check = recipe("check")
-    assert check[0].startswith("check: lint ")
-    assert ".ci/need" not in check[1] + recipe("lint")[1]
+    assert check[1].endswith(" lint quick\n")
+    assert ".ci/need" not in check[1] + recipe("lint")[1] + recipe("quick")[1]
     (quick,) = re.findall(r"^QUICK := (.*)$", MAKEFILE, re.M)
     assert all(f"not {marker}" in quick for marker in ("soak", "slow", "spark", "server"))
     assert {word for word in quick.split() if word.startswith("tests/")} == {"tests/unit", "tests/flow"}
@@ -65,19 +68,56 @@ def test_the_modules_in_the_pictures_exist():
     assert {name for name in named if not list(ROOT.glob(name))} == set()
 
 
+SCHEMES = {"s3a", "s3n", "gs", "abfs", "abfss", "wasbs", "hdfs", "oss", *(kind.scheme for kind in KINDS)}
+
+
+def schemes_asked_for(tree):
+    """The strings with which a module asks for a scheme: compared with one, looked for at the beginning of a text, or
+    put before a bucket. `memory://` is also the address of a state store, and `file://` makes a local address."""
+    beginnings = re.compile(rf"({'|'.join(SCHEMES)}):")
+    buckets = re.compile(rf"({'|'.join(SCHEMES - {'file', 'memory'})}):/")
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        texts = {id(one): one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+        texts = [text for one, text in texts.items() if isinstance(text, str) and one not in docs]
+        match node:
+            case ast.Compare():
+                yield from (text for text in texts if text in SCHEMES)
+            case ast.Call(func=ast.Attribute(attr="startswith" | "starts_with")):
+                yield from (text for text in texts if beginnings.match(text) and not text.startswith("memory://"))
+            case ast.Constant():
+                yield from (text for text in texts if buckets.match(text))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'text.startswith(("/", "file:", "s3:"))',
+        'scratch.partition(":")[0] not in ("s3", "file", scratch)',
+        "'/' if scheme.lower() == 'file' else ''",
+        'pc.starts_with(paths, "file:")',
+        'pa.scalar(f"s3://{bucket}/")',
+        "place.scheme in {'gs', 's3'}",
+    ],
+)
+def test_asking_for_a_scheme_by_name_is_found(line):
+    assert list(schemes_asked_for(ast.parse(line)))
+
+
 def test_nothing_asks_for_a_scheme_by_name_outside_storage():
-    """`Location` answers such questions: whoever compares schemes would have to learn of each new storage."""
-    asks = re.compile(r"""scheme\s*(==|!=)\s*["']|scheme in [({\[]|startswith\(\(?["'](file|s3|gs|abfss?|hdfs):""")
+    """`Location`, its twin for columns and `storage.kinds` answer such questions: whoever compares schemes would have
+    to learn of each new storage."""
     service = ROOT / "service" / "lakesweep"
-    answers = {service / "model" / "location.py", *(service / "storage").rglob("*.py")}
-    files = sorted(set(service.rglob("*.py")) - answers)
+    twins = {service / "model" / "location.py", service / "cleanup" / "addresses.py"}
+    files = sorted(set(service.rglob("*.py")) - twins - set((service / "storage").rglob("*.py")))
     assert len(files) > 100
-    assert [str(file.relative_to(ROOT)) for file in files if asks.search(file.read_text())] == []
+    found = {str(file.relative_to(ROOT)): list(schemes_asked_for(ast.parse(file.read_text()))) for file in files}
+    assert {file: texts for file, texts in found.items() if texts} == {}
 
 
-def test_no_test_module_imports_another():
+def test_nothing_imports_a_test_module_or_a_conftest():
     """What several need is in tests/builders."""
-    imports = re.compile(r"^\s*(from|import) tests\.\S*( import )?\btest_", re.M)
+    imports = re.compile(r"^\s*(from|import) tests\b\S*( import )?\b(test_|conftest\b)", re.M)
     files = sorted((ROOT / "tests").rglob("*.py"))
     assert [str(file.relative_to(ROOT)) for file in files if imports.search(file.read_text())] == []
 

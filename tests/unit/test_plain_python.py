@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -189,6 +190,24 @@ def test_a_plain_removal_answers_as_the_compiled_one_and_follows_no_link(tree):
     expected = _unlink.remove(directories, directories=True)
     assert unlink_plain.remove(directories, directories=True) == expected
     assert abs(unlink_plain.steady_ns() - _unlink.steady_ns()) < 60 * 10**9
+
+
+@pytest.mark.parametrize("by_change", [True, False])
+@pytest.mark.parametrize("by", [unlink_plain, _unlink])
+def test_a_file_with_another_time_than_expected_is_not_removed(tree, by, by_change):
+    """By its modification alone, or by whichever of modification and change is younger."""
+    names = ["one", "a/two", "a/b/three", "a/none"]
+    written = 1_700_000_000_000
+    for name in names[:3]:
+        os.utime(tree / name, ns=(0, written * 1_000_000))
+    changed = [(tree / name).stat().st_ctime_ns // 1_000_000 for name in names[:3]]
+    times = changed if by_change else [written] * 3
+    expected = [times[0] + 2, times[1] + 60_000, None, written]
+    found = by.remove([os.fsencode(tree / name) for name in names], written_ms=expected, by_change=by_change)
+    assert [code for code, _ in found] == [0, by.ANOTHER_FILE, 0, errno.ENOENT]
+    assert [(tree / name).exists() for name in names] == [False, True, False, False]
+    with pytest.raises(ValueError, match="a time for each"):
+        by.remove([os.fsencode(tree / "a/two")], written_ms=[])
 
 
 # How it is told

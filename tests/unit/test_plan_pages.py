@@ -15,7 +15,7 @@ from tests.builders.audits import a_run
 
 from lakesweep.cleanup import artifacts, plan_file
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.daemon.admin_service import Control
+from lakesweep.daemon.admin_service import AdminService
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.state import PlanHeader
@@ -134,8 +134,8 @@ async def test_the_api_shows_pages_without_fetching_the_plan(plan):
     )  # fmt: skip
     await state.start_run(a_run(header.run_id, ORDERS))
     await state.save_plan(header)
-    control = Control(SimpleNamespace(app=SimpleNamespace(state=state, artifacts=kept)), checkup=None)
+    admin = AdminService(SimpleNamespace(app=SimpleNamespace(state=state, artifacts=kept)), checkup=None)
     for offset in (5000, 5100, 5200):
-        page = await control.plan(header.run_id, offset=offset, limit=100)
+        page = await admin.plan(header.run_id, offset=offset, limit=100)
         assert [one.size_bytes for one in page.files] == list(range(offset, offset + 100))
     assert len(store.asked) <= 6

@@ -111,8 +111,7 @@ class Bench:
             mover=open_mover(spec),
             journal=state,
             audit=audit,
-            fence=AlwaysOurs(),
-            fencing_token=lease.token,
+            fence=AlwaysOurs(lease.token),
             stop=asyncio.Event(),
             note=note,
         )

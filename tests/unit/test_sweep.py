@@ -9,7 +9,7 @@ from tests.builders.audits import Shelf
 from tests.builders.sweeps import REF, Held, RecordingDeleter, make_sweep, paths
 
 from lakesweep.cleanup import plan_file
-from lakesweep.cleanup.delete_conditions import Looks
+from lakesweep.cleanup.delete_conditions import HeadReads
 from lakesweep.model.errors import AuditFailed, Indeterminate, LeaseLost, Refused, StateError, Unavailable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
@@ -57,9 +57,9 @@ class SlowFirstStage(RecordingDeleter):
         for _ in range(50 if "/0-" in paths[0] else 0):
             await asyncio.sleep(0.001)
         self.asked.append((paths[0], self.ended))
-        fates = [self._one(path) for path in paths]
+        given = [self._one(path) for path in paths]
         self.ended += 1
-        return fates
+        return given
 
 
 async def test_a_slow_batch_of_one_stage_holds_up_the_next_stage(tmp_path):
@@ -164,7 +164,7 @@ class Careless(RecordingDeleter):
         return self.answers(await super().delete(paths))
 
 
-@pytest.mark.parametrize("answers", [lambda fates: fates[1:], lambda fates: fates[::-1], lambda fates: fates + fates])
+@pytest.mark.parametrize("answers", [lambda given: given[1:], lambda given: given[::-1], lambda given: given + given])
 async def test_answers_about_other_objects_are_no_outcome(tmp_path, answers):
     rows = paths(30)
     deleter = Careless((path for path, _ in rows), answers)
@@ -177,8 +177,8 @@ async def test_answers_about_other_objects_are_no_outcome(tmp_path, answers):
 
 async def test_an_answer_with_bytes_that_are_no_text_is_recorded(tmp_path):
     shelf, rows = shelf_of("audit-bytes"), paths(1)
-    fates = [Deleted(path=rows[0][0], fate=DeleteStatus.FAILED, why="bad name \udcff é")]
-    deleter = Careless((), lambda _: fates)
+    given = [Deleted(path=rows[0][0], status=DeleteStatus.FAILED, why="bad name \udcff é")]
+    deleter = Careless((), lambda _: given)
     result = await (await make_sweep(tmp_path, rows, deleter=deleter, audit=shelf.trail("r1", REF))).run()
     said = [record["why"] for record in await recorded(shelf) if record["record"] == "failed"]
     memory.forget("audit-bytes")
@@ -356,7 +356,7 @@ async def test_a_look_that_began_before_a_batch_was_written_down_counts_no_more(
         await answer.wait()
         return frozenset()
 
-    looks = Looks(ask)
+    looks = HeadReads(ask)
     first = asyncio.create_task(looks.new())
     await asyncio.sleep(0)
     looks.begin_batch()

@@ -96,7 +96,7 @@ class AdminBackend(Protocol):
     async def restore(
         self, run_id: str, *, paths: Sequence[str], dry_run: bool, who: str, admin: bool
     ) -> trash_document.Restoration:
-        """Restore what a run took. Refused if nothing can be restored."""
+        """Restore what a run deleted. Refused if nothing can be restored."""
 
     async def cancel(self, run_id: str, *, who: str) -> None:
         """End a run after its running batches. Refused if it is not under way here."""

@@ -69,7 +69,7 @@ class RestoreRequest(RequestBody):
     paths: list[Name] = Field(
         default_factory=list,
         max_length=100,
-        description="Globs: only files whose address or name matches one. Without any: everything that the run took.",
+        description="Globs: only files whose address or name matches one. Without any: all that the run deleted.",
     )
     dry_run: bool = Field(False, description="Show what would be restored, and change nothing.")
 
@@ -181,7 +181,7 @@ class TableDetail(TypedDict):
     next_due: Moment | None
     next_expiry: Annotated[Moment | None, Field(description="With an adaptive cadence; else null.")]
     next_listing: Annotated[Moment | None, Field(description="With an adaptive cadence; else null.")]
-    next_because: Annotated[str, Field(description="Why the next cycle comes then, in one sentence.")]
+    next_because: Annotated[str, Field(description="Why the next cycle starts at that time, in one sentence.")]
     holds: Annotated[list[run_document.Hold], Field(description="All holds that cover the table.")]
     trend: list[lake_report.Day]
 
@@ -192,7 +192,7 @@ class Snapshot(TypedDict):
     id: str
     committed_at: Moment
     expires: Annotated[bool, Field(description="Whether the next run expires it.")]
-    why: Annotated[str, Field(description="The rule that keeps it, or that none does.")]
+    why: Annotated[str, Field(description="The rule that keeps it, or a sentence that no rule does.")]
     pins: Annotated[list[str], Field(description="Branches, tags and consumers that keep it.")]
 
 
@@ -212,7 +212,7 @@ class RunActions(TypedDict):
 
     cancellable: Annotated[bool, Field(description="Whether it is still under way.")]
     approvable: Annotated[bool, Field(description="Whether its plan waits for a person's approval.")]
-    restorable: Annotated[bool, Field(description="Whether something that it took can still be restored.")]
+    restorable: Annotated[bool, Field(description="Whether something that it deleted can still be restored.")]
     advice: Annotated[str | None, Field(description="What a person can do about its refusal.")]
 
 
@@ -266,7 +266,9 @@ class Approved(TypedDict):
     approved_by: str
     approved_at: Moment
     expires_at: Moment
-    remark: Annotated[str | None, Field(description="Why nothing will be deleted by itself anyway; null if it will.")]
+    remark: Annotated[
+        str | None, Field(description="Why the service will not execute the plan by itself; null if it will.")
+    ]
 
 
 class Paused(TypedDict):

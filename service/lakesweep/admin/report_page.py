@@ -23,8 +23,7 @@ class Wanted(BaseModel):
         str,
         Field(
             max_length=100,
-            description="Only tables with this code in the way; `*` for any, `person` for those "
-            "that wait for a person.",
+            description="Only tables with this problem code; `*` for any, `person` for those that wait for a person.",
         ),
     ] = ""
     tenant: Annotated[str, Field(max_length=1000, description="Only this tenant's.")] = ""

@@ -164,7 +164,7 @@ async def approve(
 async def restore(
     backend: Backend, principal: Operator, run_id: RunId, wanted: documents.RestoreRequest | None = None
 ) -> JSONResponse:
-    """Restore the files that a run took, from the trash or by removing its delete markers. Its table is paused."""
+    """Restore the files that a run deleted, from the trash or by removing its delete markers. Its table is paused."""
     await seen(backend, principal, run_id)
     options = wanted or documents.RestoreRequest()
     restored = await backend.restore(

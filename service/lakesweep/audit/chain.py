@@ -82,7 +82,7 @@ class Segment(Link):
         try:
             head, *records = map(json.loads, body.splitlines())
             if head["version"] != VERSION:
-                raise Broken(f"it is of version {head['version']}, this program supports {VERSION}")
+                raise Broken(f"it has version {head['version']}, this program supports {VERSION}")
             return cls(
                 table=head["table"],
                 number=head["number"],

@@ -82,18 +82,18 @@ class Inspector:
         findings = Findings(table=table)
         last = max(stored[-1] if stored else 0, head.last if head else 0)
         walk = _Chain(findings, self.key)
-        witnessed = await self._witnessed(table)
-        last = max(last, *witnessed, 0)
+        anchored = await self._anchored(table)
+        last = max(last, *anchored, 0)
         async for number, data in self._read(table, range(1, last + 1)):
             walk.see(number, data)
-            if data is not None and number in witnessed and witnessed[number] != {chain.digest(data)}:
+            if data is not None and number in anchored and anchored[number] != {chain.digest(data)}:
                 findings.faults.append(f"segment {number} is not the one that was anchored")
             if head and number == head.last and data is not None and chain.digest(data) != head.digest:
                 findings.faults.append(f"segment {number} is not the one that the state store remembers")
         walk.close()
         return findings
 
-    async def _witnessed(self, table: str) -> dict[int, set[str]]:
+    async def _anchored(self, table: str) -> dict[int, set[str]]:
         """Anchored digests of segments, by number."""
         if self.anchor is None:
             return {}
@@ -183,7 +183,7 @@ class Inspector:
         return found
 
 
-_OTHER_KEY = "it is signed with another key: it was planted, or the state store or installation_key was replaced"
+_OTHER_KEY = "it is signed with another key: somebody forged it, or the state store or installation_key was replaced"
 _UNSIGNED = "it is not signed: this installation did not write it"
 _FOREIGN = frozenset({_OTHER_KEY, _UNSIGNED})
 
@@ -255,4 +255,4 @@ class _Run:
         if not self._ended:
             yield "it has no end record: it was interrupted or is still running"
         for batch in self._open:
-            yield f"batch {batch} has no outcome: its files may be gone or not"
+            yield f"batch {batch} has no outcome: its files may or may not have been deleted"

@@ -82,11 +82,11 @@ def deleting_lines(batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordB
     return _decisions("delete", batch, going) + _decisions("spare", batch, spared)
 
 
-def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
-    went, marker = fates.column("went"), fates.column("delete_marker")
+def deleted_lines(batch: BatchRecord, results: pa.RecordBatch) -> bytes:
+    went, marker = results.column("went"), results.column("delete_marker")
     kept = pc.fill_null(pc.not_equal(went, Went.FREED.value), False)
     retained = _unless_empty("went", pc.if_else(kept, went, pa.scalar(None, pa.string())))
-    return _results(batch, fates, fates.column("fate"), retained, _unless_empty("delete_marker", marker))
+    return _results(batch, results, results.column("status"), retained, _unless_empty("delete_marker", marker))
 
 
 def restoring_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:

@@ -78,7 +78,7 @@ class ChainWriter:
             run_id=self.run_id, table=self.table, first=self._first, last=written.number, digest=written.digest or ""
         )
 
-    async def witness(self) -> None:
+    async def write_anchor(self) -> None:
         """Write the newest digest to the anchor, if there is one, where nobody can change it. Raises AuditFailed."""
         if self.anchor is None or self.end is None:
             return
@@ -130,7 +130,7 @@ class ChainWriter:
         place = chain.segment_place(self.artifacts, self.table, number).raw
         log.error("audit_segment_rejected", address=place, reason="not written by this installation")
         if passed_over >= _MOST_PASSED_OVER:
-            raise StorageError(place, f"{passed_over} segments not written by this installation block it")
+            raise StorageError(place, f"{passed_over} segments of another installation are in the way")
         return passed_over + 1
 
     async def _take(self, number: int, data: bytes) -> bytes | None:
@@ -187,8 +187,8 @@ class Trail:
     async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
         await self._append(await asyncio.to_thread(records.deleting_lines, batch, going, spared))
 
-    async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
-        await self._append(await asyncio.to_thread(records.deleted_lines, batch, fates))
+    async def deleted(self, batch: BatchRecord, results: pa.RecordBatch) -> None:
+        await self._append(await asyncio.to_thread(records.deleted_lines, batch, results))
 
     async def restoring(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
         await self._append(records.restoring_lines(batch, rows))
@@ -201,7 +201,7 @@ class Trail:
         if self._beginning is None:
             await self.begin(run)
         await self._append(chain.lines([records.end_record(run)]))
-        await self.chain.witness()
+        await self.chain.write_anchor()
         if self.chain.end is not None:
             log.info("audit_recorded", segment=self.chain.end.number, digest=self.chain.end.digest)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.model.errors import Indeterminate
-from lakesweep.model.location import SCHEME_ALIASES, Location
+from lakesweep.model.location import DOT_SEGMENT, SCHEME_ALIASES, Location
 from lakesweep.ports.storage import LISTING_SCHEMA
 from lakesweep.ports.table import MatchBy
 
@@ -93,6 +93,13 @@ def canonical(paths: pa.Array) -> pa.Array:
     with_bucket = pc.and_not(pc.match_substring_regex(texts, _SETTLED), pc.starts_with(texts, "file:"))
     settled = pc.or_(with_bucket, pc.starts_with(texts, "file:///"))
     return _one_by_one(paths, texts, pc.invert(settled), lambda text: Location.parse(text).raw)
+
+
+def as_listed(paths: pa.Array) -> pa.Array:
+    """Each path as a listing spells it: in a local path a run of slashes is one slash, in a key it is not."""
+    paths = canonical(paths)
+    local = pc.starts_with(paths, "file:")
+    return pc.if_else(local, match_keys(paths, MatchBy.ADDRESS), paths) if pc.any(local).as_py() else paths
 
 
 def inventory(listing: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:
@@ -221,13 +228,13 @@ def _one_by_one(paths: pa.Array, texts: pa.Array, odd: pa.Array, rule: Callable[
     """Pass unusual rows to `Location` itself: rare spellings need no special case here."""
     if not pc.any(odd).as_py():
         return texts
-    mended = []
+    decoded = []
     for path in paths.filter(odd).to_pylist():
         try:
-            mended.append(rule(path))
+            decoded.append(rule(path))
         except ValueError as exc:
             raise Indeterminate(f"a reference is not a valid address: {exc}") from exc
-    return pc.replace_with_mask(texts, odd, pa.array(mended, pa.string()))
+    return pc.replace_with_mask(texts, odd, pa.array(decoded, pa.string()))
 
 
 def _last_segments(paths: pa.Array) -> pa.Array:
@@ -273,9 +280,7 @@ def _or_null(keys: pa.Array, same: pa.Array) -> pa.Array:
 def _refuse_dot_segments(paths: pa.Array) -> None:
     """`a/./b` and `a/../b` are other names on some stores and plain keys on others: it is unknown which file."""
     if pc.any(pc.or_(pc.match_substring_regex(paths, r"/\."), pc.starts_with(paths, "."))).as_py():
-        _refuse(
-            pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)"), paths, "it contains '.' or '..' as a path segment"
-        )
+        _refuse(pc.match_substring_regex(paths, DOT_SEGMENT), paths, "it contains '.' or '..' as a path segment")
 
 
 def _refuse(bad: pa.Array, paths: pa.Array, why: str) -> None:

@@ -4,7 +4,7 @@ An approved plan is not executed from its saved rows: the next cycle plans the t
 and every other guard are current. The approval covers those files of the new plan that the approved one names too (same
 path, size, time and etag). All other files of the new plan count against the ceilings, as if they were the whole plan.
 It is bound to the digest of the approved rows and ends at a set time, or when a run of the table is restored. A ghost
-goes only if the new plan is exactly the approved one.
+is deleted only if the new plan is exactly the approved one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.model.errors import Refused, StorageError, UnknownRun, Unreadable
 from lakesweep.model.files import OrphanPlan, Tally
-from lakesweep.model.refusal import consequences
+from lakesweep.model.refusal import RefusalCode, consequences
 from lakesweep.model.table import is_ghost
 from lakesweep.ports.state import Approval, PlanHeader, StateStore
 
@@ -47,16 +47,18 @@ class Approvals:
         refused = run["refused"]
         if header is None or refused is None or not consequences(refused["code"]).approvable:
             why = f"it was refused for another reason ({refused['code']})" if refused else "it was not refused"
-            raise Refused("not_waiting", f"run {run_id} is not waiting for approval: {why}")
+            raise Refused(RefusalCode.NOT_WAITING, f"run {run_id} is not waiting for approval: {why}")
         if digest is None and is_ghost(header.table):
             raise Refused(
-                "other_plan", f"approving a ghost's plan needs its digest: `lakesweep show {run_id}` shows it"
+                RefusalCode.OTHER_PLAN, f"approving a ghost's plan needs its digest: `lakesweep show {run_id}` shows it"
             )
         if digest is not None and digest != header.digest:
-            raise Refused("other_plan", f"the plan of run {run_id} has the digest {header.digest}, not {digest}")
+            raise Refused(
+                RefusalCode.OTHER_PLAN, f"the plan of run {run_id} has the digest {header.digest}, not {digest}"
+            )
         problem = await self._problem(header)
         if problem:
-            raise Refused("plan_damaged", f"the plan of run {run_id} cannot be approved: {problem}")
+            raise Refused(RefusalCode.PLAN_DAMAGED, f"the plan of run {run_id} cannot be approved: {problem}")
         approval = Approval(
             run_id=run_id,
             table=header.table,

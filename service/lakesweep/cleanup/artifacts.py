@@ -155,9 +155,9 @@ class Parted:
         """The result of `read` for the file, in a thread. It is called again if it lacked a part, so it must start
         over each time. Raises NotFound and OSError like the store, Unreadable if parts are missing."""
         file = PartedFile(int(place.name))
-        await self._bring(place, file, 0)
+        await self._fetch_part(place, file, 0)
         for _ in range(file.parts + 1):
-            await self._bring(place, file, file.lacks)
+            await self._fetch_part(place, file, file.lacks)
             file.seek(0)
             try:
                 return await asyncio.to_thread(read, file)
@@ -166,7 +166,7 @@ class Parted:
                     raise
         raise Unreadable(place.raw, "its parts are inconsistent")
 
-    async def _bring(self, place: Location, file: PartedFile, number: int | None) -> None:
+    async def _fetch_part(self, place: Location, file: PartedFile, number: int | None) -> None:
         if number is None:
             return
         address = place.join(str(number))

@@ -15,46 +15,50 @@ from lakesweep.ports.deleter import Deleted, DeleteStatus
 from lakesweep.ports.run import Slots
 
 
-def audit_rows(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
+def audit_rows(going: pa.RecordBatch, answers: Sequence[Deleted]) -> pa.RecordBatch:
     columns = [
         going.column("path"),
         going.column("size_bytes"),
-        pa.array([one.fate for one in fates], pa.string()),
-        pa.array([one.why and _storable(one.why) for one in fates], pa.string()),
-        pa.array([one.went if one.fate is DeleteStatus.DELETED else None for one in fates], pa.string()),
-        pa.array([one.delete_marker for one in fates], pa.string()),
+        pa.array([one.status for one in answers], pa.string()),
+        pa.array([one.why and _storable(one.why) for one in answers], pa.string()),
+        pa.array([one.went if one.status is DeleteStatus.DELETED else None for one in answers], pa.string()),
+        pa.array([one.delete_marker for one in answers], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DELETE_RESULTS_SCHEMA)
 
 
 def _storable(text: str) -> str:
-    """What a store said may quote bytes that are no text; that must not keep an outcome from being written down."""
+    """A store's message may contain bytes that are not valid text. The outcome must be recorded all the same."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
-def deletion_report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
-    fate = [one.fate for one in fates]
-    gone_now = fate.count(DeleteStatus.DELETED)
-    deleted = going if gone_now == len(fate) else going.filter(pa.array([one is DeleteStatus.DELETED for one in fate]))
+def deletion_report(going: pa.RecordBatch, answers: Sequence[Deleted]) -> DeletionReport:
+    statuses = [one.status for one in answers]
+    gone_now = statuses.count(DeleteStatus.DELETED)
+    deleted = (
+        going
+        if gone_now == len(statuses)
+        else going.filter(pa.array([one is DeleteStatus.DELETED for one in statuses]))
+    )
     kinds = {
         kind: _tally(deleted.filter(pc.equal(deleted.column("kind"), kind)))
         for kind in deleted.column("kind").unique().to_pylist()
     }
     return DeletionReport(
         deleted=_tally(deleted),
-        already_gone=fate.count(DeleteStatus.ALREADY_GONE),
+        already_gone=statuses.count(DeleteStatus.ALREADY_GONE),
         failed=tuple(
             FailedDelete(path=one.path, why=one.why or "no reason given", kind=one.kind)
-            for one in fates
-            if one.fate is DeleteStatus.FAILED
+            for one in answers
+            if one.status is DeleteStatus.FAILED
         ),
         by_kind=kinds,
-        retained=_retained(going, fates),
+        retained=_retained(going, answers),
     )
 
 
-def _retained(going: pa.RecordBatch, fates: Sequence[Deleted]) -> dict[Went, Tally]:
-    went = [one.went if one.fate is DeleteStatus.DELETED else Went.FREED for one in fates]
+def _retained(going: pa.RecordBatch, answers: Sequence[Deleted]) -> dict[Went, Tally]:
+    went = [one.went if one.status is DeleteStatus.DELETED else Went.FREED for one in answers]
     places = set(went) - {Went.FREED}
     return {where: _tally(going.filter(pa.array([one is where for one in went]))) for where in sorted(places)}
 

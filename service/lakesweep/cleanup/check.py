@@ -78,7 +78,7 @@ async def check_again(ports: Ports, context: RunContext, marked: Marked) -> None
     if refusal:
         raise Refused(refusal.code, refusal.reason)
     if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):
-        raise Refused("table_changed", _SHARED_SINCE)
+        raise Refused(RefusalCode.TABLE_CHANGED, _SHARED_SINCE)
 
 
 async def _check_neighbours(ports: Ports, state: TableState, neighbours: Neighbours) -> Refusal | None:
@@ -95,7 +95,7 @@ async def _check_plan(
     new_place = await table_notes.new_place(ports.state, state)
     place_is_own = new_place is None or (orphans.listed and table_notes.holds_only_its_own(orphans))
     refusal = guards.check_plan(orphans, state, policy, foreign_owner, new_place=new_place)
-    if refusal and refusal.code == "missing_live_files":
+    if refusal and refusal.code == RefusalCode.MISSING_LIVE_FILES:
         refusal = replace(refusal, reason=refusal.reason + await _explain_missing(orphans.missing, state.roots))
     if refusal is None or not consequences(refusal.code).approvable:
         return refusal, place_is_own
@@ -135,7 +135,7 @@ async def _explain_missing(missing: Sequence[str], roots: Iterable[Location]) ->
     link = await asyncio.to_thread(_first_link, path, [one.path for one in roots])
     if link is None:
         return ""
-    return f" ({link} is a symbolic link, and a listing follows none: move the files to where the table names them)"
+    return f" ({link} is a symbolic link, which listings do not follow: move the files to where the table names them)"
 
 
 def _local_path(text: str) -> Path | None:
@@ -164,7 +164,7 @@ async def check_trash(trash: RunTrash | None, state: TableState, neighbours: Nei
     why = next(_trash_overlaps(trash.place, state, neighbours), None)
     if why is None and trash.place.is_local:
         why = await asyncio.to_thread(_why_not_there, trash.place, state.roots)
-    return Refusal(code=RefusalCode.TRASH_PLACE.value, reason=why) if why else None
+    return Refusal(code=RefusalCode.TRASH_PLACE, reason=why) if why else None
 
 
 def _trash_overlaps(place: Location, state: TableState, neighbours: Neighbours) -> Iterator[str]:

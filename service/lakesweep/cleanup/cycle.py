@@ -18,6 +18,7 @@ from lakesweep.cleanup.plan import plan
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
 from lakesweep.model.errors import Indeterminate, LakesweepError, Refused
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import CleanupRun, Refusal
 from lakesweep.ports.table import ClosesFirst
 from lakesweep.telemetry.requests import counting
@@ -42,7 +43,7 @@ class Cycle:
             except Refused as exc:
                 recorder.refuse(Refusal(code=exc.code, reason=exc.reason))
             except Indeterminate as exc:
-                recorder.fail(str(exc), Refusal(code="indeterminate", reason=str(exc)))
+                recorder.fail(str(exc), Refusal(code=RefusalCode.INDETERMINATE, reason=str(exc)))
             except LakesweepError as exc:
                 recorder.fail(str(exc))
             await recorder.settle()
@@ -58,13 +59,13 @@ class Cycle:
             await execute(ports, context, recorder, planned)
 
     async def _reopen(self) -> None:
-        """A sweep that died may have closed what somebody rolled the table back to in that moment."""
+        """Restore a snapshot that an interrupted sweep closed while somebody rolled the table back to it."""
         table = self._ports.table
         if self._context.execute and isinstance(table, ClosesFirst):
-            closing = await table_notes.closing(self._ports.state, table.ref.label)
-            if closing:
+            closing_note = await table_notes.closing_note(self._ports.state, table.ref.label)
+            if closing_note:
                 await self._context.fence.check()
-                await table.reopen(closing)
+                await table.reopen(closing_note)
 
     async def abandon(self, why: LakesweepError) -> CleanupRun:
         """Finish a run that was cancelled from outside, with everything known up to then."""

@@ -33,7 +33,8 @@ Recheck = Callable[[Sequence[Candidate]], Awaitable[tuple[frozenset[str], frozen
 REFERENCED = "referenced again since the plan was made"
 _AT_ONCE = 32
 _PRECISION = timedelta(seconds=1)
-"""Stores and inventories round times to seconds. An object replaced within its own second is as old as it was."""
+"""Stores and inventories round times to seconds. So an object that was replaced within the same second
+looks unchanged."""
 
 
 class Shared:
@@ -59,7 +60,7 @@ class Shared:
             return self._answer
 
 
-class Looks:
+class HeadReads:
     """Reads the table during a sweep, one read after the other. A request to delete always needs a new read. A batch
     starts from the read that the batch before it made after it was journalled; so a batch takes one read, not two."""
 
@@ -89,7 +90,7 @@ class Looks:
     async def since_last_batch(self, last: asyncio.Task[None] | None) -> frozenset[str]:
         """The read that the last batch made; a new one if it made none."""
         if last is not None and self._found is None:
-            taken = asyncio.create_task(self._taken.wait(), name="wait for a look")
+            taken = asyncio.create_task(self._taken.wait(), name="wait for a read")
             try:
                 await asyncio.wait({taken, last}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -106,6 +107,8 @@ class LastCheck:
     match_by: MatchBy
     fence: Fence
     stop: asyncio.Event
+    sending: Callable[[Sequence[str]], None] | None = None
+    """Called with the paths of each request that nothing withholds, before it is sent."""
     ended_by: LakesweepError | None = None
 
     def about(self, etags: Mapping[str, str], written_ms: Mapping[str, int] | None = None) -> BatchConditions:
@@ -138,7 +141,9 @@ class BatchConditions:
         except LakesweepError as exc:
             self._last_check.ended_by = self._last_check.ended_by or exc
             return {path: not_sent(path, str(exc)) for path in paths}
-        return {path: Deleted(path=path, fate=DeleteStatus.SPARED, why=REFERENCED) for path in spared}
+        if self._last_check.sending is not None:
+            self._last_check.sending([path for path in paths if path not in spared])
+        return {path: Deleted(path=path, status=DeleteStatus.SPARED, why=REFERENCED) for path in spared}
 
     def ended(self) -> str | None:
         try:

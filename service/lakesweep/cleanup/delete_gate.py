@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.deleter import TAKEN, Conditions, Deleted, Deleter, DeleteStatus, Move, Mover
 
@@ -31,7 +32,7 @@ class GatedDeleter:
         self._count = count
         self._tenant_root = tenant_root
         self._table_roots = tuple(table_roots)
-        self._plainly = _Plainly(tenant_root, self._table_roots)
+        self._plainly = _PlainAddresses(tenant_root, self._table_roots)
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         for path in self._plainly.not_inside(paths):
@@ -51,20 +52,23 @@ class GatedDeleter:
     def _check(self, path: str) -> None:
         location = Location.parse(path)
         if location.raw != path:
-            raise Refused("outside_root", f"{path} is not a plain listed address; nothing of this batch was deleted")
+            raise Refused(
+                RefusalCode.OUTSIDE_ROOT, f"{path} is not a normalised address; nothing of this batch was deleted"
+            )
         if not self._tenant_root.contains(location):
             raise Refused(
-                "outside_root",
+                RefusalCode.OUTSIDE_ROOT,
                 f"{path} is outside the tenant's root {self._tenant_root}; nothing of this batch was deleted",
             )
         if not any(root.contains(location) for root in self._table_roots):
             roots = ", ".join(root.raw for root in self._table_roots)
             raise Refused(
-                "outside_root", f"{path} is outside the table's roots {roots}; nothing of this batch was deleted"
+                RefusalCode.OUTSIDE_ROOT,
+                f"{path} is outside the table's roots {roots}; nothing of this batch was deleted",
             )
 
 
-class _Plainly:
+class _PlainAddresses:
     """The same rule for addresses that are spelled like the roots: text alone shows that they are inside.
 
     What begins with a root's own spelling is parsed into the same store and spelled alike, and it can have a dot
@@ -113,6 +117,6 @@ class TrashDeleter:
 
 def _result(answer: Deleted, move: Move) -> Deleted:
     """Another object at our own address in the trash means that somebody else writes there: a person must look."""
-    if answer.fate is DeleteStatus.SPARED and answer.why == TAKEN:
-        return replace(answer, fate=DeleteStatus.FAILED, why=f"another object is at {move.target} in the trash")
+    if answer.status is DeleteStatus.SPARED and answer.why == TAKEN:
+        return replace(answer, status=DeleteStatus.FAILED, why=f"another object is at {move.target} in the trash")
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from lakesweep.aio import interruption
@@ -13,7 +14,8 @@ from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
 from lakesweep.cleanup.sweep import Sweep
-from lakesweep.model.errors import Refused
+from lakesweep.model.errors import LakesweepError, Refused
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Outcome, Phase
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.table import ClosesFirst, TableView
@@ -24,7 +26,7 @@ async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, plan
         recorder.note(outcome=Outcome.DRY_RUN, reason="nothing was changed")
         return
     if not ports.table.executable:
-        raise Refused("plan_only", _PLAN_ONLY)
+        raise Refused(RefusalCode.PLAN_ONLY, _PLAN_ONLY)
     if context.stop.is_set():
         raise interruption(context.stop)
     await check_again(ports, context, planned.marked)
@@ -33,11 +35,12 @@ async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, plan
     recorder.note(phase=Phase.EXPIRING)
     after, committed = await _commit_expiry(ports, context, recorder, planned)
     await ports.state.update_run(recorder.note(phase=Phase.SWEEPING))
-    if await _sweep(ports, context, recorder, planned, committed):
+    noted = await _note_what_closes(ports)
+    if await _sweep(ports, context, recorder, planned, committed, noted=noted):
         await ports.table.after_sweep(planned.marked.state, committed)
         await ports.state.set_pending_expiry(ports.table.ref.label, None, context.run_id)
-        if isinstance(ports.table, ClosesFirst) and ports.table.closing():
-            await table_notes.remember_closing(ports.state, ports.table.ref.label, "")
+        if noted:
+            await table_notes.remember_closing_note(ports.state, ports.table.ref.label, "")
         if planned.place_is_own:
             await table_notes.remember_roots(ports.state, planned.marked.state)
         recorder.note(outcome=Outcome.DONE)
@@ -78,14 +81,20 @@ async def _commit_expiry(
     return after, committed
 
 
+async def _note_what_closes(ports: Ports) -> str:
+    """Somebody may roll the table back to a snapshot that is being closed. After a crash the next cycle restores it."""
+    table = ports.table
+    noted = table.closing_note() if isinstance(table, ClosesFirst) else ""
+    if noted:
+        await table_notes.remember_closing_note(ports.state, table.ref.label, noted)
+    return noted
+
+
 async def _sweep(
-    ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned, committed: ExpiryPlan
+    ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned, committed: ExpiryPlan, *, noted: str
 ) -> bool:
     """Delete what the plan names. False if some objects could not be deleted."""
     table = ports.table
-    if isinstance(table, ClosesFirst) and (closing := table.closing()):
-        # A crash right after closing must not be the end of a table that somebody rolls back meanwhile.
-        await table_notes.remember_closing(ports.state, table.ref.label, closing)
     deleter = ports.open_deleter(planned.marked.state)
     sweeping = Sweep(
         run_id=context.run_id,
@@ -96,7 +105,6 @@ async def _sweep(
         journal=ports.state,
         audit=ports.audit,
         fence=context.fence,
-        fencing_token=context.fencing_token,
         revalidate=Revalidator(
             table=table,
             engine=planned.engine,
@@ -106,8 +114,9 @@ async def _sweep(
         ),
         stop=context.stop,
         progress=context.progress,
-        recheck=partial(verify_unchanged, ports.storage) if context.inventory and planned.orphans.listed else None,
+        recheck=partial(verify_unchanged, ports.storage) if planned.orphans.as_of else None,
         closed=table.closed if isinstance(table, ClosesFirst) else None,
+        sending=table.sending if isinstance(table, ClosesFirst) else None,
         places=context.deletion_slots,
         check_not_held=ports.surroundings.check_not_held,
     )
@@ -117,6 +126,8 @@ async def _sweep(
         # A sweep that is cancelled has deleted what it has deleted.
         recorder.note(deletion=sweeping.result.report, spared=sweeping.result.spared)
         await deleter.aclose()
+    if result.stopped_by is not None or result.interrupted or result.report.failed:
+        await _forget_what_was_not_closed(ports, context, noted)
     if result.stopped_by is not None:
         raise result.stopped_by
     if result.interrupted:
@@ -126,6 +137,16 @@ async def _sweep(
         recorder.fail(f"{len(result.report.failed)} objects could not be deleted (first: {first.path}: {first.why})")
         return False
     return True
+
+
+async def _forget_what_was_not_closed(ports: Ports, context: RunContext, noted: str) -> None:
+    """The next cycle must not restore a snapshot that this run did not begin to delete. If the note cannot be
+    written, that cycle has to decide without it."""
+    table = ports.table
+    if isinstance(table, ClosesFirst) and noted != (begun := table.closing_note(begun=True)):
+        with suppress(LakesweepError):
+            await context.fence.check()
+            await table_notes.remember_closing_note(ports.state, table.ref.label, begun)
 
 
 _PLAN_ONLY = (

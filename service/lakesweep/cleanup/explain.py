@@ -23,6 +23,7 @@ from lakesweep.model.errors import LakesweepError, Refused, StorageError, Unread
 from lakesweep.model.files import StoredObject, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 from lakesweep.ports.clock import Clock
@@ -84,7 +85,7 @@ class Explainer:
         state = await self.table.load()
         if not any(root.contains(location) for root in state.roots):
             roots = ", ".join(root.raw for root in state.roots)
-            raise Refused("outside_root", f"{location} is not inside {self.table.ref}'s roots ({roots})")
+            raise Refused(RefusalCode.OUTSIDE_ROOT, f"{location} is not inside {self.table.ref}'s roots ({roots})")
         now = self.clock.now()
         expiry = state.plan_expiry(self.policy, now)
         references = await state.references(expiry)
@@ -231,6 +232,6 @@ async def _restores(records: Records, run_id: str, of: str, explanation: Explana
                     who = record["trigger"]["who"]
                 elif record["record"] == "restored" and record["path"] == explanation.path:
                     when = f"{segment.at:%Y-%m-%d %H:%M} UTC"
-                    yield f"restored on {when} by {who}: run {of} had taken it, run {run_id} restored it"
+                    yield f"restored on {when} by {who}: run {of} had deleted it, run {run_id} restored it"
     except LakesweepError as exc:
         yield f"run {run_id} restored files, but its audit trail cannot be read ({exc})"

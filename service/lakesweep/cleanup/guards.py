@@ -36,7 +36,7 @@ def check_clock(policy: CleanupPolicy, now: datetime, store_now: datetime) -> Re
     if skew <= policy.max_clock_skew:
         return None
     return Refusal(
-        code="clock_skew",
+        code=RefusalCode.CLOCK_SKEW,
         reason=f"this machine's clock and the store's differ by {_span(skew)}, more than "
         f"max_clock_skew_minutes allows ({_span(policy.max_clock_skew)}): correct the clock first",
     )
@@ -47,7 +47,7 @@ def check_tenant_root(state: TableState, tenant_root: Location) -> Refusal | Non
     if state.location == tenant_root or tenant_root.contains(state.location):
         return None
     return Refusal(
-        code="outside_root",
+        code=RefusalCode.OUTSIDE_ROOT,
         reason=f"the table is at {state.location}, outside the tenant's root {tenant_root}: "
         "nothing outside the root is ever touched",
     )
@@ -60,7 +60,7 @@ def check_neighbours(
     if neighbours.problem is None:
         return check_overlap(state, neighbours.places, identities)
     return Refusal(
-        code="neighbours_unknown",
+        code=RefusalCode.NEIGHBOURS_UNKNOWN,
         reason="the locations of the other tables of this dataset could not be read, so they may overlap with this "
         f"one: {neighbours.problem}",
     )
@@ -78,7 +78,7 @@ def check_overlap(
             for mine in state.roots:
                 if mine.overlaps(theirs) or _are_one(mine, theirs, identities):
                     return Refusal(
-                        code="overlap",
+                        code=RefusalCode.OVERLAP,
                         reason=f"{state.ref} ({mine}) and {other} ({theirs}) overlap in storage: "
                         "move one of them, files there may belong to either",
                     )
@@ -92,7 +92,7 @@ def _check_own_roots(state: TableState, identities: Identities) -> Refusal | Non
         for other in (*state.roots[:number], *([one] if found and found.repeats_itself else [])):
             if _are_one(one, other, identities):
                 return Refusal(
-                    code="overlap",
+                    code=RefusalCode.OVERLAP,
                     reason=f"{other} and {one} are the same directory under two names (a link or a mount): use "
                     f"one name for {state.ref}, or its live files look like orphans under the other name",
                 )
@@ -113,7 +113,7 @@ def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:
     else:
         return None
     return Refusal(
-        code="table_changed",
+        code=RefusalCode.TABLE_CHANGED,
         reason=f"the table {what} while it was being listed: the next cycle will see a consistent state",
     )
 
@@ -134,7 +134,7 @@ def check_plan(
     return (
         _check_view(plan, state)
         or _check_missing(plan, policy)
-        or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))
+        or (foreign_owner and Refusal(code=RefusalCode.FOREIGN_TABLE, reason=foreign_owner))
         or _check_whole(plan, state)
         or _check_ceilings(plan, policy, approved)
         or _check_place(plan, approved, new_place)
@@ -148,13 +148,13 @@ def _check_whole(plan: OrphanPlan, state: TableState) -> Refusal | None:
     live, young = (plan.verdicts.get(one, NOTHING).files for one in (Verdict.LIVE, Verdict.YOUNG))
     if state.goes_whole and live:
         return Refusal(
-            code="ghost_claimed",
+            code=RefusalCode.GHOST_CLAIMED,
             reason=f"{state.location} is not a ghost: {live} files there are in use, so nothing in it is deleted",
         )
     if not state.goes_whole or not young:
         return None
     return Refusal(
-        code="ghost_young",
+        code=RefusalCode.GHOST_YOUNG,
         reason=f"{young} files at {state.location} are younger than ghost_grace_hours, or have not been seen for "
         "confirm_after_hours yet: somebody may still write there, so nothing in it is deleted",
     )
@@ -164,7 +164,7 @@ def _check_approved(plan: OrphanPlan, state: TableState, *, is_approved: bool) -
     if not state.goes_whole or is_approved or not plan.candidates.files:
         return None
     return Refusal(
-        code="ghost_not_approved",
+        code=RefusalCode.GHOST_NOT_APPROVED,
         reason=f"no configured catalog or table claims {state.location}, but only a person can know whether "
         f"anybody else does: look at this plan of {plan.candidates.files} files, then approve it with its digest",
     )
@@ -174,13 +174,13 @@ def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
     """Signs that we look at the table wrongly: nothing live, or nothing listed that matches what is live."""
     if state.snapshots and plan.references == 0:
         return Refusal(
-            code="empty_live_set",
+            code=RefusalCode.EMPTY_LIVE_SET,
             reason=f"the table has {len(state.snapshots)} snapshots, yet no live file was found: "
             "its metadata is damaged or was read wrongly",
         )
     if state.counted_files is not None and plan.references < state.counted_files:
         return Refusal(
-            code="short_live_set",
+            code=RefusalCode.SHORT_LIVE_SET,
             reason=f"the table's own count is {state.counted_files} live files, yet only "
             f"{plan.references} references were read",
         )
@@ -188,7 +188,7 @@ def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
     # Files that only expiring snapshots name are expected to match nothing, and their addresses come from the metadata.
     if (plan.listed or state.shortlist) and listed and plan.references and plan.matched == 0:
         return Refusal(
-            code="nothing_matches",
+            code=RefusalCode.NOTHING_MATCHES,
             reason=f"none of {listed} listed objects matches any of {plan.references} references: the "
             "addresses in the table's metadata do not match those in storage",
         )
@@ -198,14 +198,14 @@ def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
 def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
     if plan.missing_clash:
         return Refusal(
-            code="missing_clash",
+            code=RefusalCode.MISSING_CLASH,
             reason=f"a live file that storage does not show has the same name as an object about to be deleted "
             f"({plan.missing_clash[0]}): the table's address is probably wrong",
         )
     if plan.missing_count and policy.on_missing is OnMissing.REFUSE:
         shown = plan.missing[0] if plan.missing else "?"
         return Refusal(
-            code="missing_live_files",
+            code=RefusalCode.MISSING_LIVE_FILES,
             reason=f"live files are missing from storage: {plan.missing_count} of them, first {shown}; the table is "
             'damaged or its location is wrong: find out which, then set on_missing = "report" to clean it anyway',
         )
@@ -232,7 +232,7 @@ def _check_place(plan: OrphanPlan, approved: Tally, new_place: str | None) -> Re
     if new_place is None or not unreferenced or plan.candidates.files <= approved.files:
         return None
     return Refusal(
-        code=RefusalCode.CEILING_NEW_PLACE.value,
+        code=RefusalCode.CEILING_NEW_PLACE,
         reason=f"the table has not been cleaned at this location before ({new_place}), so {unreferenced} "
         "unreferenced files there may belong to something else: look at the saved plan; if they are the table's, "
         "`lakesweep approve RUN` allows the plan once and records the location as the table's own",
@@ -248,7 +248,7 @@ def _known_files(plan: OrphanPlan) -> int:
 
 def _above(which: str, found: str, allowed: str) -> Refusal:
     return Refusal(
-        code=RefusalCode(f"ceiling_{which}").value,
+        code=RefusalCode(f"ceiling_{which}"),
         reason=f"the plan would delete {found}, above {allowed}: look at the saved plan; if it is right, "
         "`lakesweep approve RUN` allows it once, or raise the ceiling for this table",
     )

@@ -1,9 +1,9 @@
 """The ledger of a table: which objects were seen unreferenced, and since when. It only keeps files, it never deletes
 one.
 
-With `confirm_after_hours` an object goes only if an earlier successful run saw it unreferenced at least that long ago.
-The file is Parquet under `artifacts`, in the order of plans, and read beside a fresh plan, so it can only take rows
-out of that plan. What a run may write to it depends on how the run ended:
+With `confirm_after_hours` an object is deleted only if an earlier successful run saw it unreferenced at least that long
+ago. The file is Parquet under `artifacts`, in the order of plans, and read beside a fresh plan, so it can only remove
+rows from that plan. What a run may write to it depends on how the run ended:
 
     done      what it held back, files of snapshots that it expired included: from now on nothing refers to those.
               If one of those snapshots was kept after all, or if others committed between the plan and the expiry and

@@ -43,10 +43,10 @@ class Marking:
     now: datetime
     surroundings: Surroundings
     shared_files: tuple[SharedFiles, ...] = ()
-    """What other tables used of this one when it was last read."""
+    """Files of this table that other tables use, as last read."""
     requests: RequestCount = field(default_factory=RequestCount)
     loading: Requests = field(default_factory=Requests)
-    """How much of that the last load of the table took."""
+    """The part of `requests` that the last load of the table took."""
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:

@@ -16,6 +16,7 @@ from lakesweep.cleanup.estimate import Estimate
 from lakesweep.cleanup.mark import Marking
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
+from lakesweep.cleanup.without_listing import Names
 from lakesweep.model import store_rules
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.files import OrphanPlan
@@ -23,9 +24,10 @@ from lakesweep.model.run import Phase, Refusal
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 from lakesweep.ports.clock import Clock
-from lakesweep.ports.engine import Engine, Inventory, Marked, OrphanJob
+from lakesweep.ports.engine import Engine, Everything, Inventory, Marked, OrphanJob
 from lakesweep.ports.run import Progress
 from lakesweep.ports.state import PlanHeader, StateStore
+from lakesweep.ports.table import TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,31 +76,8 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         requests=recorder.requests,
     )
     look = await without_listing.choose(ports, context, before_listing, engine=engine, marking=marking)
-    names = look.names
-    inventory = _inventory(context, now, store_now) if names is None else None
-    # Metadata that no listing shows, or that an inventory is too old to know; None where a listing shows all.
-    beside = names.beside if names else None
-    if inventory:
-        beside = await unlisted.beside_head(ports.storage, before_listing)
-    job = OrphanJob(
-        ref=ports.table.ref,
-        roots=before_listing.roots,
-        layout=before_listing.layout,
-        cutoff=guards.cutoff(policy, guards.grace(policy, before_listing), now, store_now),
-        mark=names.after(marking) if names else marking,
-        rows_path=context.rows_path,
-        inventory=inventory,
-        shortlist=names.files.shortlist if names else before_listing.shortlist,
-        history=before_listing.history,
-        tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
-    )
-    try:
-        orphans = await _find_orphans(engine, job, marking)
-    except Exception:
-        await ports.surroundings.read_own()
-        raise
-    await ports.surroundings.read_own()
-    orphans = await unlisted.outside_files(orphans, ports.storage, job.roots, marking.is_outdated)
+    job, beside = await _job(ports, context, before_listing, names=look.names, marking=marking, store_now=store_now)
+    orphans = await _find_orphans(ports, engine, job, marking)
     marked, expiry = marking.result()
     orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())
     recorder.note(
@@ -142,9 +121,44 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     return planned
 
 
-async def _find_orphans(engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:
-    """Once more if something could not be read and the table has moved on since it was marked: others expire too,
-    and what they took along is no damage."""
+async def _job(
+    ports: Ports, context: RunContext, view: TableView, *, names: Names | None, marking: Marking, store_now: datetime
+) -> tuple[OrphanJob, frozenset[str] | None]:
+    """What the engine is asked for; and metadata that no listing shows, or that an inventory is too old to know: None
+    where a listing shows all."""
+    policy, now = context.policy, marking.now
+    inventory = _inventory(context, view, now, store_now) if names is None else None
+    beside = names.beside if names else None
+    if inventory:
+        beside = await unlisted.beside_head(ports.storage, view)
+    shortlist = names.files.shortlist if names else view.shortlist
+    job = OrphanJob(
+        ref=ports.table.ref,
+        roots=view.roots,
+        layout=view.layout,
+        cutoff=guards.cutoff(policy, guards.grace(policy, view), now, store_now),
+        mark=names.after(marking) if names else marking,
+        rows_path=context.rows_path,
+        look_at=shortlist or inventory or Everything(),
+        report_step=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
+    )
+    return job, beside
+
+
+async def _find_orphans(ports: Ports, engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:
+    """What the table itself uses of others is read afterwards, also if this fails."""
+    try:
+        found = await _found(engine, job, marking)
+    except Exception:
+        await ports.surroundings.read_own()
+        raise
+    await ports.surroundings.read_own()
+    return await unlisted.outside_files(found, ports.storage, job.roots, marking.is_outdated)
+
+
+async def _found(engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:
+    """Try once more if something could not be read and the table has changed since it was marked: another program may
+    have expired snapshots and deleted their files, which is not damage."""
     try:
         return await engine.find_orphans(job)
     except Unreadable:
@@ -153,13 +167,14 @@ async def _find_orphans(engine: Engine, job: OrphanJob, marking: Marking) -> Orp
     return await engine.find_orphans(job)
 
 
-def _inventory(context: RunContext, now: datetime, store_now: datetime) -> Inventory | None:
+def _inventory(context: RunContext, view: TableView, now: datetime, store_now: datetime) -> Inventory | None:
     if context.inventory is None:
         return None
     return Inventory(
         address=context.inventory,
         not_before=min(now, store_now) - context.policy.grace_period,
         not_after=max(now, store_now) + context.policy.max_clock_skew,
+        asked=view.history,
     )
 
 

@@ -230,7 +230,7 @@ def _missing(plan: OrphanPlan | None) -> documents.Missing:
     return {"count": plan.missing_count, "files": list(plan.missing), "unverified": plan.unverified}
 
 
-def _shared_files(run: CleanupRun) -> list[documents.Lent]:
+def _shared_files(run: CleanupRun) -> list[documents.SharedFiles]:
     return [{"table": one.table, "files": one.files, "first": one.first} for one in run.shared_files]
 
 

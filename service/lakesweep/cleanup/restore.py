@@ -1,4 +1,4 @@
-"""Restore what a run took: from the trash, or by removing the delete markers that it left. A restore is itself a run.
+"""Restore what a run deleted: from the trash, or by removing the delete markers that it left. A restore is a run too.
 
 The order is the reverse of deleting, and no existing file is touched: files, then what names them, and the snapshot and
 log files through which readers open them at the very end, the newest first. So a concurrent reader sees a table without
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakesweep.aio import finish_shielded, interruption
 from lakesweep.cleanup import restore_finder
-from lakesweep.cleanup.restore_finder import ALREADY_THERE, Entrance, Finder
+from lakesweep.cleanup.restore_finder import ALREADY_THERE, EntryBlock, Finder
 from lakesweep.model.files import Candidate
 from lakesweep.model.run import Restored
 from lakesweep.ports.audit import RESTORE_RESULTS_SCHEMA, Audit
@@ -35,7 +35,6 @@ class Restore:
     journal: StateStore
     audit: Audit
     fence: Fence
-    fencing_token: int
     stop: asyncio.Event
     note: Callable[[Restored], Awaitable[None]]
     """Called with the progress after each batch."""
@@ -46,18 +45,18 @@ class Restore:
 
     async def run(self) -> Restored:
         """Restore batch by batch. What was done is always reported."""
-        result, entrance = Restored(of=self.finder.taken.run_id), Entrance(self.finder)
+        result, entrance = Restored(of=self.finder.taken.run_id), EntryBlock(self.finder)
         number = 0
         async for first, rows in self.finder.batches():
             for some in restore_finder.steps(rows):
                 if self.stop.is_set():
                     raise interruption(self.stop)
                 await self.fence.check()
-                if shut := await entrance.why_shut(some):
+                if shut := await entrance.why_blocked(some):
                     result = restore_finder.with_outcomes(result, some, await self.finder.left_out(some, shut))
                     continue
                 record = BatchRecord(
-                    run_id=self.run_id, number=number, first=first, count=len(some), fencing_token=self.fencing_token
+                    run_id=self.run_id, number=number, first=first, count=len(some), fencing_token=self.fence.token
                 )
                 await self.audit.restoring(record, _audit_rows(some))
                 await self.journal.begin_batch(record)
@@ -89,7 +88,7 @@ class Restore:
         return [await self._outcome(row, answers.get(row.path)) for row in rows]
 
     async def _outcome(self, row: Candidate, answer: Deleted | None) -> str | None:
-        match answer.fate if answer else None:
+        match answer.status if answer else None:
             case DeleteStatus.DELETED:
                 return None
             case DeleteStatus.SPARED:

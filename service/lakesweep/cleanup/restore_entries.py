@@ -107,4 +107,4 @@ def _gap(place: str, entries: Sequence[_Entry], there: set[int]) -> str | None:
     hole = next((number for number in range(min(missing), end + 1) if number not in whole), None)
     if hole is None:
         return None
-    return f"number {hole} is missing in {place}, and readers would find a gap: restore the run that took it first"
+    return f"number {hole} is missing in {place}, and readers would find a gap: first restore the run that deleted it"

@@ -1,4 +1,4 @@
-"""What a run took, where it is now, and whether it can be restored. Reads only; `restore.py` moves.
+"""What a run deleted, where it is now, and whether it can be restored. Reads only; `restore.py` moves.
 
 Entries (the files through which readers open a table) come last, and only if all that they need exists.
 """
@@ -15,6 +15,7 @@ from lakesweep.cleanup.restore_entries import EntryCheck
 from lakesweep.model.errors import Refused
 from lakesweep.model.files import Candidate, FailedDelete, Tally
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Restored
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.state import BatchRecord, PlanHeader
@@ -35,7 +36,7 @@ NO_MARKER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a run took, as far as it is known."""
+    """What a run deleted, as far as it is known."""
 
     run_id: str
     root: Location
@@ -57,7 +58,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Finder:
-    """Knows what a run took and looks up where it is now. Changes nothing."""
+    """Finds what a run deleted, and where it is now. Changes nothing."""
 
     taken: Taken
     patterns: Sequence[str]
@@ -67,10 +68,10 @@ class Finder:
     """See EntryCheck."""
 
     async def plan(self) -> Restored:
-        result, entrance = Restored(of=self.taken.run_id), Entrance(self)
+        result, entrance = Restored(of=self.taken.run_id), EntryBlock(self)
         async for _, batch in self.batches():
             for rows in steps(batch):
-                shut = await entrance.why_shut(rows)
+                shut = await entrance.why_blocked(rows)
                 outcomes = await self.left_out(rows, shut) if shut else [await self._found(row) for row in rows]
                 entrance.note(rows, outcomes)
                 result = with_outcomes(result, rows, outcomes)
@@ -92,7 +93,7 @@ class Finder:
         return await check.why_not(rows, self._wanted(rows))
 
     async def _absent(self) -> str | None:
-        """The first file that was planned to go, is not wanted back or was taken by another run, and is not there."""
+        """The first file of the plan that is missing and that this restore does not bring back."""
         plan = self.taken.plan
         journalled = sum(batch.count for batch in self.taken.batches)
         if plan is None or (not self.patterns and journalled >= plan.candidates):
@@ -147,13 +148,13 @@ class Finder:
     def _wanted(self, rows: Sequence[Candidate]) -> list[Candidate]:
         for row in rows:
             if not self.taken.root.contains(Location.parse(row.path)):
-                raise Refused("outside_root", f"{row.path} is outside the tenant's root {self.taken.root}")
+                raise Refused(RefusalCode.OUTSIDE_ROOT, f"{row.path} is outside the tenant's root {self.taken.root}")
         if not self.patterns:
             return list(rows)
         return [row for row in rows if any(matches(row.path, pattern) for pattern in self.patterns)]
 
 
-class Entrance:
+class EntryBlock:
     """Blocks entries (files through which readers open a table) once something that they need is missing."""
 
     def __init__(self, finder: Finder) -> None:
@@ -161,7 +162,7 @@ class Entrance:
         self._shut: str | None = None
         self._entries_checked = False
 
-    async def why_shut(self, rows: Sequence[Candidate]) -> str | None:
+    async def why_blocked(self, rows: Sequence[Candidate]) -> str | None:
         """Why these must not be restored. None for files that are not entries."""
         if rows[0].stage >= 0:
             return None
@@ -186,13 +187,13 @@ def why_nothing(result: Restored, *, dry_run: bool = False) -> str | None:
     if result.restored.files or result.already_there:
         return None
     first = result.examples[0] if result.examples else None
-    why = f"{first.path}: {first.why}" if first else "it took no file, or no path matches"
+    why = f"{first.path}: {first.why}" if first else "it deleted no file, or no path matches"
     return f"nothing of run {result.of} can be restored: {'it was a dry run' if dry_run else why}"
 
 
 def refuse_nothing(result: Restored, *, dry_run: bool = False) -> None:
     if why := why_nothing(result, dry_run=dry_run):
-        raise Refused("nothing_to_restore", why)
+        raise Refused(RefusalCode.NOTHING_TO_RESTORE, why)
 
 
 def steps(rows: list[Candidate]) -> list[list[Candidate]]:

@@ -14,6 +14,7 @@ from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
 from lakesweep.cleanup.mark import unless_overtaken
 from lakesweep.model.errors import CommitConflict, Refused, Unreadable
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Engine, Marked
 from lakesweep.ports.references import References, ReferenceSource
@@ -53,19 +54,19 @@ class Revalidator:
 
     async def _read_references(self) -> frozenset[str]:
         for _ in range(_LOOKS):
-            if await self._stands_still():
+            if await self._is_unchanged():
                 return self._referenced
             if await unless_overtaken(self._look) and await self._table.head() == self._head:
                 return self._referenced
-        if await self._stands_still():
+        if await self._is_unchanged():
             return self._referenced
         raise CommitConflict(
             f"{self._table.ref} receives commits faster than its new references can be read; the next cycle tries again"
         )
 
-    async def _stands_still(self) -> bool:
-        """Everything that existed when this was called is seen by one of the two. The head is read last: that is quick,
-        while listing a place may not be."""
+    async def _is_unchanged(self) -> bool:
+        """True if nothing was committed since the last look. One of the two checks sees whatever was committed before
+        this call. The head is read last, because reading it is quick and listing a directory may not be."""
         if self._head is None:
             return False
         if isinstance(self._table, DetectsOtherCommits) and await self._table.has_other_commits():
@@ -76,10 +77,12 @@ class Revalidator:
         """Read what is new. True if other commits were looked for last, so that only the head is left to ask for."""
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
-            raise Refused("table_changed", "the table was dropped and created again since the plan was made")
+            raise Refused(RefusalCode.TABLE_CHANGED, "the table was dropped and created again since the plan was made")
         planned = self._planned.state
         if state.minimum_age > planned.minimum_age or (state.stream and not planned.stream):
-            raise Refused("table_changed", "the table keeps unreferenced files longer than when the plan was made")
+            raise Refused(
+                RefusalCode.TABLE_CHANGED, "the table keeps unreferenced files longer than when the plan was made"
+            )
         references = await state.references(self._committed)
         try:
             self._referenced |= await self._new_keys(references)
@@ -97,8 +100,8 @@ class Revalidator:
         direct = [path for path in references.kept if path not in self._named]
         keys = self._kept_by(pa.array(direct, pa.string()), Role.NAMED)
         released = self._keys(references.released) - keys
-        # What the log had released at the plan's head or since, and no longer does, is alive again: sources that were
-        # read meanwhile spell it and are not read a second time.
+        # What the log had released at the plan's head or later, and no longer releases, is live again. The sources that
+        # name it were read before and are not read a second time.
         keys |= self._released - released
         self._released |= released
         async for _, batch in self._engine.read_references(self._fresh(references)):

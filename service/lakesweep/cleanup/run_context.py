@@ -54,7 +54,6 @@ class RunContext:
     policy: CleanupPolicy
     execute: bool
     fence: Fence
-    fencing_token: int
     rows_path: str
     inventory: Location | None = None
     """An inventory to read instead of listing. It may be hours old."""

@@ -161,5 +161,5 @@ def _what(document: run_document.Run, journal: list[BatchRecord], *, planned: bo
         what = f"its process died after {len(journal) - len(unknown)} batches"
         if unknown:
             files = sum(batch.count for batch in unknown)
-            what += f"; {len(unknown)} more ({files} files) were started and may or may not be deleted"
+            what += f"; {len(unknown)} more ({files} files) were started and may or may not have been deleted"
     return f"{what}; the table is planned again"

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakesweep.aio import finish_shielded
 from lakesweep.cleanup import addresses, batches, plan_file
 from lakesweep.cleanup.batches import BatchSlots, hand_over
-from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Recheck, Revalidate
+from lakesweep.cleanup.delete_conditions import HeadReads, LastCheck, Recheck, Revalidate
 from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, OrphanPlan, Went
 from lakesweep.model.policy import CleanupPolicy
@@ -57,7 +57,6 @@ class Sweep:
     journal: StateStore
     audit: Audit
     fence: Fence
-    fencing_token: int
     revalidate: Revalidate
     check_not_held: Callable[[], Awaitable[None]]
     """Called before every request: raises Refused if the table is on hold by now."""
@@ -68,18 +67,22 @@ class Sweep:
     """Looks at every candidate once more: for a plan that was made from an inventory."""
     closed: Callable[[], Awaitable[None]] | None = None
     """Called once, when everything of the stages below 0 is deleted, before any other file is."""
+    sending: Callable[[Sequence[str]], None] | None = None
+    """Called before each request, with what it deletes."""
     places: Slots | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     result: SweepResult = field(default_factory=SweepResult)
     """What was done so far, also of a sweep that is cancelled."""
     last_check: LastCheck = field(init=False)
-    looks: Looks = field(init=False)
+    reads: HeadReads = field(init=False)
 
     def __post_init__(self) -> None:
-        looks = Looks(self._referenced)
-        last_check = LastCheck(revalidate=looks.new, match_by=self.match_by, fence=self.fence, stop=self.stop)
+        reads = HeadReads(self._referenced)
+        last_check = LastCheck(
+            revalidate=reads.new, match_by=self.match_by, fence=self.fence, stop=self.stop, sending=self.sending
+        )
         object.__setattr__(self, "last_check", last_check)
-        object.__setattr__(self, "looks", looks)
+        object.__setattr__(self, "reads", reads)
 
     async def run(self) -> SweepResult:
         """Delete all stages in order. An error ends the sweep; what was done is always reported."""
@@ -99,7 +102,7 @@ class Sweep:
                 if closed and begins >= 0 and not self.stop.is_set():
                     await self._close(closed)
                     closed = None
-                    self.looks.begin_batch()  # it may have changed what is referenced
+                    self.reads.begin_batch()  # it may have changed what is referenced
                 if begins < 0 and result.report.failed:  # something older stays: history must not get a hole
                     first += batch.num_rows
                     continue
@@ -108,7 +111,7 @@ class Sweep:
                         result.interrupted = True
                         break
                     await self.fence.check()
-                    going, spared = self._spare(batch, await self.looks.since_last_batch(deleting))
+                    going, spared = self._spare(batch, await self.reads.since_last_batch(deleting))
                     going, replaced, gone = await self._look_again(going)
                     spared = pa.concat_batches([spared, replaced])
                     result.spared += spared.num_rows
@@ -117,12 +120,12 @@ class Sweep:
                         number=number,
                         first=first,
                         count=batch.num_rows,
-                        fencing_token=self.fencing_token,
+                        fencing_token=self.fence.token,
                     )
                     await self.audit.deleting(record, going, spared)
                     # Last, since it checks the lease once more: storing the audit record may have taken long.
                     await self.journal.begin_batch(record)
-                    self.looks.begin_batch()
+                    self.reads.begin_batch()
                     deleting = asyncio.create_task(self._delete(record, going, gone, result), name=f"batch {number}")
                     deleting.add_done_callback(hand_over(slot))
                     running.add(deleting)
@@ -173,8 +176,8 @@ class Sweep:
         replaced, gone = await self.recheck(plan_file.candidates(going))
         return *_parted(going, replaced, going.column("path").to_pylist()), gone
 
-    async def _fates(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
-        """Delete what exists. A store that does not know would count what was gone before as deleted."""
+    async def _send(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
+        """Delete what exists. Some stores report a missing object as deleted, so what was gone before is not sent."""
         paths: list[str] = going.column("path").to_pylist()
         sent = [path for path in paths if path not in gone] if gone else paths
         conditions = self.last_check.about(*self._judged(going, paths))
@@ -186,7 +189,7 @@ class Sweep:
         if not gone:
             return answers
         rest = iter(answers)
-        return [Deleted(path=path, fate=DeleteStatus.ALREADY_GONE) if path in gone else next(rest) for path in paths]
+        return [Deleted(path=path, status=DeleteStatus.ALREADY_GONE) if path in gone else next(rest) for path in paths]
 
     def _judged(self, going: pa.RecordBatch, paths: list[str]) -> tuple[dict[str, str], dict[str, int]]:
         """Etags, and times where there are none. An inventory rounds times; what it names was looked at again."""
@@ -202,8 +205,8 @@ class Sweep:
         self, record: BatchRecord, going: pa.RecordBatch, gone: frozenset[str], result: SweepResult
     ) -> None:
         try:
-            fates = await self._fates(going, gone)
-            report = batches.deletion_report(going, fates)
+            answers = await self._send(going, gone)
+            report = batches.deletion_report(going, answers)
             done = replace(
                 record,
                 state=BatchState.DONE,
@@ -215,10 +218,10 @@ class Sweep:
                 versions_bytes=report.retained_bytes(Went.VERSIONS),
             )
             result.report += report
-            result.spared += sum(one.fate is DeleteStatus.SPARED for one in fates)
-            self._heed(fates, result)
+            result.spared += sum(one.status is DeleteStatus.SPARED for one in answers)
+            self._stop_if_not_sent(answers, result)
             # The files are gone: that fact must be written down even while we are being cancelled.
-            await finish_shielded(self._write_down(done, going, fates))
+            await finish_shielded(self._write_down(done, going, answers))
             self.progress(
                 Progress(phase="sweeping", done=result.report.deleted.files, total=self.plan.candidates.files)
             )
@@ -229,9 +232,9 @@ class Sweep:
             self.stop.set()  # a bug: no further batch, and `_finish` lets it out
             raise
 
-    def _heed(self, fates: Sequence[Deleted], result: SweepResult) -> None:
+    def _stop_if_not_sent(self, answers: Sequence[Deleted], result: SweepResult) -> None:
         """If something was not sent, the sweep ends, for the reason that the last check gave."""
-        if all(one.fate is not DeleteStatus.NOT_SENT for one in fates):
+        if all(one.status is not DeleteStatus.NOT_SENT for one in answers):
             return
         why = self.last_check.ended_by
         if why is None or isinstance(why, Interrupted):
@@ -240,10 +243,10 @@ class Sweep:
             result.stopped_by = result.stopped_by or why
         self.stop.set()
 
-    async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
+    async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, answers: Sequence[Deleted]) -> None:
         """Into the audit trail and the journal: into the journal even if the audit trail fails."""
         try:
-            await self.audit.deleted(done, batches.audit_rows(going, fates))
+            await self.audit.deleted(done, batches.audit_rows(going, answers))
         finally:
             await self.journal.finish_batch(done)
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Refusal
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.table import TableState
@@ -36,8 +37,8 @@ async def remember_roots(store: StateStore, state: TableState) -> None:
 
 
 async def set_back(store: StateStore, state: TableState) -> Refusal | None:
-    """Refused if an earlier run saw this same table at a later version, until the table is on hold for it
-    (`accept_set_back`). A person who lifts the hold has decided."""
+    """Refuse if an earlier run saw this same table at a later version, until the table is on hold because of that
+    (`accept_set_back`). Lifting the hold is a person's decision to continue."""
     if state.position is None:
         return None
     seen = (await _noted(store, "position", state)).get("position", -1)
@@ -46,7 +47,7 @@ async def set_back(store: StateStore, state: TableState) -> Refusal | None:
         return None
     await _note(store, "position", state, position=seen, found=state.position)
     return Refusal(
-        code="log_set_back",
+        code=RefusalCode.LOG_SET_BACK,
         reason=f"the newest version is {state.position}, but an earlier run saw version {seen}: the log was rolled "
         "back or restored from a backup, and files of the lost versions would be deleted. Restore the log, or "
         "`lakesweep resume` the table if those versions are not needed",
@@ -54,20 +55,21 @@ async def set_back(store: StateStore, state: TableState) -> Refusal | None:
 
 
 async def accept_set_back(store: StateStore, table: str) -> None:
-    """The table is on hold because its log was set back: once a person lifts that, it goes on from where it is. Not
-    earlier: a process that ends before its hold is there must not be the only one that knew."""
+    """Accept the earlier version, once the table is on hold because its log was set back. When a person lifts the hold,
+    cleaning continues from there. The hold must be stored first: otherwise a crash in between would leave no hold,
+    and the next run would see nothing wrong."""
     name = f"position:{table}"
     noted = json.loads(await store.recall(name) or "{}")
     if "found" in noted:
         await store.remember(name, json.dumps({"uuid": noted["uuid"], "position": noted["found"]}))
 
 
-async def remember_closing(store: StateStore, table: str, closing: str) -> None:
+async def remember_closing_note(store: StateStore, table: str, closing_note: str) -> None:
     """What a sweep is about to close; empty once it has ended well."""
-    await store.remember(f"closing:{table}", closing)
+    await store.remember(f"closing:{table}", closing_note)
 
 
-async def closing(store: StateStore, table: str) -> str:
+async def closing_note(store: StateStore, table: str) -> str:
     return await store.recall(f"closing:{table}") or ""
 
 

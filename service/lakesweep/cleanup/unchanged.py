@@ -1,13 +1,13 @@
 """Skip what has not changed: a cycle that can find nothing new ends once the head was read. Decides nothing else.
 
-When a cycle has cleaned up and left nothing behind, it notes the head, the rules and when something comes of age next.
-As long as all of that stands, the next cycle would find nothing among what snapshots name. Files of dead jobs do not
-move the head, only a listing finds them; so a cycle is skipped only while the last executed listing still serves: for
-`listing_interval_hours`, or where that is not set for the table's regular wait. Without an interval every regular
-cycle therefore lists, and only a look ahead of its time ends here. By hand only `run --no-listing` is skipped: it would
-not list anyway.
+When a cycle has cleaned up and left nothing behind, it notes the head, the rules and when something becomes old enough
+next. As long as all of that still holds, the next cycle would find nothing among what snapshots name. Files of failed
+jobs do not move the head, and only a listing finds them. So a cycle is skipped only while the last executed listing is
+recent enough: for `listing_interval_hours` or, if that is not set, for the table's regular wait. Without an interval
+every regular cycle therefore lists, and only a cycle ahead of its time ends here. Of manual runs only
+`run --no-listing` is skipped: it would not list anyway.
 
-The note is taken away before any other cycle begins: one that is refused, fails or is killed leaves none.
+The note is removed before any other cycle begins: one that is refused, fails or is killed leaves none.
 """
 
 from __future__ import annotations

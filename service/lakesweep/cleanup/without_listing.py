@@ -122,7 +122,8 @@ def too_many(shortlist: Shortlist, roots: tuple[Location, ...]) -> bool:
 
 
 def _inside(shortlist: Shortlist, roots: tuple[Location, ...], *, ask: bool) -> Shortlist:
-    """Only what a listing of the roots could show. After an expiry that was not swept to its end, `ask` for each."""
+    """Only what a listing of the roots could show. With `ask`, storage is asked for each object: after an expiry whose
+    sweep did not finish, some may be deleted already."""
 
     def kept(path: str) -> bool:
         place = Location.parse(path)

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.ports.storage import Writer
 
 
 def check_inside(location: Location, roots: Sequence[Location]) -> None:
     if not any(root.contains(location) for root in roots):
         allowed = ", ".join(root.raw for root in roots) or "none"
-        raise Refused("outside_root", f"{location} is outside the table's roots ({allowed}); nothing was written")
+        raise Refused(
+            RefusalCode.OUTSIDE_ROOT, f"{location} is outside the table's roots ({allowed}); nothing was written"
+        )
 
 
 class GatedWriter:

@@ -33,7 +33,7 @@ async def verify(opened: session.Session, table: options.OnlyTable = None, as_js
     Reads every segment and compares it with the one before it, and the newest with what the state store recorded, to
     find segments that were changed, removed or replaced.
 
-    Exit codes: 0 all is as it was written, 2 bad usage or settings, 4 something was modified or cannot be read.
+    Exit codes: 0 nothing was modified, 2 bad usage or settings, 4 something was modified or cannot be read.
     """
     inspector = opened.app.trails.inspector()
     if as_json:

@@ -1,4 +1,4 @@
-"""What a command's exit code says. Over several tables the gravest wins, and graver is greater: 4 > 3 > 2 > 0."""
+"""What a command's exit code says. Over several tables the highest wins: 4 > 3 > 2 > 0."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def of_error(error: BaseException) -> ExitCode:
     return ExitCode.REFUSED if isinstance(error, Refused) else ExitCode.FAILED
 
 
-def gravest(codes: Iterable[ExitCode]) -> ExitCode:
+def highest(codes: Iterable[ExitCode]) -> ExitCode:
     return max(codes, default=ExitCode.DONE)
 
 

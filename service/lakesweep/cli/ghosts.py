@@ -53,12 +53,12 @@ async def ghosts(
         documents.write({"ghosts": [_document(one, runs) for one in found], "digest": digest(found)})
     else:
         _show(screen.output(), found, runs)
-    return exit_codes.gravest([*codes, *(exit_codes.of_run(run) for run in runs.values() if not _waits(run))])
+    return exit_codes.highest([*codes, *(exit_codes.of_run(run) for run in runs.values() if not _waits(run))])
 
 
 async def _plans(app: App, tenant: str, found: Sequence[Ghost]) -> dict[str, CleanupRun]:
     """By location: the run that planned it. A tenant that makes thousands of them has them planned in several calls."""
-    works = app.ghost_hunt(tenant)
+    works = app.ghost_search(tenant)
     largest = sorted(found, key=lambda one: (-one.bytes, one.location))
     if len(largest) > MOST_PLANNED:
         screen.complain(f"{tenant}: only the {MOST_PLANNED} largest of {len(largest)} ghosts are planned at once")
@@ -125,7 +125,7 @@ async def lake_map(
     else:
         for one in drawn:
             _show_map(screen.output(), one)
-    return exit_codes.gravest(codes)
+    return exit_codes.highest(codes)
 
 
 def _show_map(console: Console, drawn: TenantMap) -> None:

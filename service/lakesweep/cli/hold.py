@@ -44,7 +44,7 @@ async def pause(
     Applies to the service and to the command line, on all replicas. Plans still work; a run that deletes ends before
     its next request. A pause never shortens an earlier one: resume that first.
 
-    Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
+    Exit codes: 0 paused, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """
     from lakesweep.daemon import audit_factory, holds  # noqa: PLC0415 - heavy
     from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
@@ -97,7 +97,7 @@ async def stop(
 async def holds(opened: session.Session, as_json: options.Json = False) -> None:
     """List what is paused, until when, by whom and why.
 
-    What has ended by itself in the last 7 days is listed as ended.
+    Pauses that ended by themselves in the last 7 days are listed as ended.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be read.
     """
@@ -124,8 +124,8 @@ async def _check(opened: session.Session, scope: str, hint: str) -> None:
 async def resume(opened: session.Session, scope: Scope) -> None:
     """Resume paused tables.
 
-    SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names. `@clock` says that this
-    machine's clock is right as it is, after a refusal with `clock_skew`.
+    SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names. `@clock` confirms that
+    this machine's clock is right, after a refusal with `clock_skew`.
 
     Exit codes: 0 lifted, 2 bad usage or settings or no such hold, 4 the state store cannot be used.
     """
@@ -133,13 +133,13 @@ async def resume(opened: session.Session, scope: Scope) -> None:
 
     state = opened.app.state
     if scope == clock.CLOCK_SCOPE:
-        await clock.believe(state)
+        await clock.trust_clocks(state)
         screen.say("the current clock is accepted as correct")
         return
     lifted = await holds.resume(opened.app, scope, by=audit_factory.this_user().who, admin=True)
     if lifted is None:
         held = ", ".join(repr(hold.scope) for hold in await state.holds())
-        raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))
+        raise SettingsError(f"there is no hold {scope!r}" + (f"; held are: {held}" if held else "; nothing is held"))
     why = f" ({lifted.reason})" if lifted.reason else ""
     screen.say(f"{scope}: resumed; lifted the hold of {lifted.by}{why}")
 

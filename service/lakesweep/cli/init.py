@@ -1,4 +1,4 @@
-"""`lakesweep init` and `doctor`: write a first settings file in dry run; look what is installed and what answers."""
+"""`lakesweep init` and `doctor`: write a first settings file; check what is installed and which stores answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def init(
     force: Annotated[bool, Option("--force", help="Replace the file if it exists.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Write a first settings file, in dry run.
+    """Write a first settings file, with dry_run = true.
 
     Finds tables at LOCATION, and in the catalog that --catalog names, and writes them down with comments. Without
     LOCATION it asks, on a terminal. Changes nothing else, and no secret goes into the file.

@@ -46,7 +46,7 @@ OlderThan = Annotated[
     ),
 ]
 RetainLast = Annotated[
-    int | None, option("--retain-last", metavar="N", help="For this call: snapshots of each branch that stay.")
+    int | None, option("--retain-last", metavar="N", help="For this call: how many snapshots of each branch stay.")
 ]
 Grace = Annotated[
     str | None, option("--grace", metavar="AGE", help="For this call: how long unreferenced files stay; not below 24h.")

@@ -104,7 +104,7 @@ def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
     screen.and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, noun)
     for what, names in (("refs", expiry.drop_refs), ("partitions", expiry.partitions)):
         if names:
-            screen.line(console, f"  {what} past their age: {', '.join(names[:LINES_SHOWN])}")
+            screen.line(console, f"  {what} past their retention: {', '.join(names[:LINES_SHOWN])}")
             screen.and_more(console, len(names) - LINES_SHOWN)
 
 
@@ -122,7 +122,9 @@ def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
         )
     screen.block(console, shown)
     if plan.unconfirmed.files:
-        screen.line(console, f"  {amount(plan.unconfirmed)} of the young wait only for confirm_after_hours", "dim")
+        screen.line(
+            console, f"  {amount(plan.unconfirmed)} of the young files wait only for confirm_after_hours", "dim"
+        )
     if stream is not None:
         screen.line(console, f"  {stream}", "dim")
 

@@ -35,7 +35,7 @@ async def report(
         ),
     ] = False,
     html: Annotated[
-        Path | None, options.option("--html", metavar="FILE", help="Write a page that needs no server and no network.")
+        Path | None, options.option("--html", metavar="FILE", help="Write one HTML file that also works offline.")
     ] = None,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
     as_json: options.Json = False,

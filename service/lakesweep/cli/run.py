@@ -65,8 +65,8 @@ async def run(
     """Expire snapshots, then delete what nothing references.
 
     Without --execute this is a dry run: it shows what it would do and changes nothing. With it, on a terminal, the
-    totals are shown first and must be confirmed once; scripts are never prompted. Several tables have one line each,
-    a single one is shown in full.
+    totals are shown first and must be confirmed once; scripts are never prompted. Several tables get one line each,
+    a single table is shown in full.
 
     Exit codes: 0 done, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
     tables every one is tried and the highest code wins.
@@ -75,12 +75,12 @@ async def run(
     wanted = kind(opened, targets or [], no_listing=no_listing)
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     if execute and not yes and can_ask and not await _agreed(wanted):
-        return exit_codes.gravest(wanted.codes)
+        return exit_codes.highest(wanted.codes)
     if as_json:
         with documents.array("tables", sys.stdout) as tables:
             async for done in wanted.runs(execute=execute):
                 tables.add(reports.run_document(done))
-        return exit_codes.gravest(wanted.codes)
+        return exit_codes.highest(wanted.codes)
     console = screen.output()
 
     async def in_full(done: CleanupRun) -> None:
@@ -93,7 +93,7 @@ async def run(
     )
     if not (shown or details) and wanted.done:
         screen.line(console, "no table has this outcome", "green")
-    return exit_codes.gravest(wanted.codes)
+    return exit_codes.highest(wanted.codes)
 
 
 async def _agreed(wanted: Targets) -> bool:
@@ -138,7 +138,7 @@ async def compact_manifests(
             continue
         screen.line(console, f"{work.ref}: {'merged' if merged else 'nothing to merge'}")
         wanted.codes.append(exit_codes.ExitCode.DONE)
-    return exit_codes.gravest(wanted.codes)
+    return exit_codes.highest(wanted.codes)
 
 
 @session.command(is_service=True)
@@ -188,7 +188,7 @@ async def plan(
 ) -> exit_codes.ExitCode:
     """Show what a run would do, and what stays and why.
 
-    Changes nothing. Several tables have one line each, a single one is shown in full.
+    Changes nothing. Several tables get one line each, a single table is shown in full.
 
     Exit codes: 0 planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
     tables every one is tried and the highest code wins.
@@ -198,7 +198,7 @@ async def plan(
         with documents.array("tables", sys.stdout) as tables:
             async for run in wanted.runs(execute=False):
                 await tables.add_plan(run, opened.app.plan_rows(run))
-        return exit_codes.gravest(wanted.codes)
+        return exit_codes.highest(wanted.codes)
     console = screen.output()
 
     async def in_full(run: CleanupRun) -> None:
@@ -212,7 +212,7 @@ async def plan(
     )
     if not (shown or details) and (refused or outcome):
         screen.line(console, "no table is refused" if refused else "no table has this outcome", "green")
-    return exit_codes.gravest(wanted.codes)
+    return exit_codes.highest(wanted.codes)
 
 
 @session.command(*options.PLANNING)
@@ -232,10 +232,10 @@ async def explain(
     *,
     as_json: options.Json = False,
 ) -> None:
-    """Say why a file stays, or from when it may be deleted.
+    """Explain why a file stays, or when it may be deleted.
 
     Names the snapshots, branches, tags and manifests that keep it, or the evidence that nothing does. Takes the
-    same rules as `plan`, and with the same rules gives the same answer.
+    same options as `plan`, and with the same options gives the same answer.
 
     Exit codes: 0 explained, 2 bad usage or settings, 3 outside the table, 4 the table cannot be read.
     """

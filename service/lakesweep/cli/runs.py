@@ -48,7 +48,7 @@ async def runs(
     table: options.OnlyTable = None,
     outcome: Annotated[Outcome | None, options.option("--outcome", help="Only runs with this outcome.")] = None,
     refused: Annotated[bool, Option("--refused", help="Only runs that were refused.")] = False,
-    sort: Annotated[RunSort, Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
+    sort: Annotated[RunSort, Option("--sort", help="Order of the runs.")] = RunSort.STARTED,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
     as_json: options.Json = False,
 ) -> ExitCode:
@@ -246,7 +246,7 @@ async def tables(
         lists.show_tables(screen.output(), found)
     if not targets:
         _report_empty(opened, looked)
-    return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
+    return exit_codes.highest(ExitCode.FAILED for status in found if status.problem)
 
 
 def _is_wanted(status: TableStatus, outcome: Outcome | None, *, refused: bool) -> bool:
@@ -260,5 +260,5 @@ def _report_empty(opened: session.Session, found: Sequence[TableStatus]) -> None
     seen = {(status.ref.tenant, status.ref.dataset) for status in found}
     for tenant, dataset in opened.app.discovery.datasets():
         if (tenant.id, dataset.id) not in seen:
-            place = dataset.location or dataset.warehouse or "its catalog"
+            place = next(iter(dataset.places.values()), "its catalog")
             screen.complain(f"{tenant.id}/{dataset.id}: no tables found in {place}")

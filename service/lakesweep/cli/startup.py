@@ -8,7 +8,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import sys
+
+from lakesweep.engines import without_pandas
 
 _ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
 """Arrow's own variable: whoever sets it has chosen."""
@@ -28,7 +29,7 @@ def begin() -> None:
 def import_arrow() -> None:
     if _ours:
         _choose_allocator()
-        _spare_pandas()
+        without_pandas.spare()
 
 
 def finish() -> None:
@@ -50,30 +51,3 @@ def _choose_allocator() -> None:
 
     if not os.environ.get(_ALLOCATOR) and "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
-
-
-def _spare_pandas() -> None:
-    """Let Arrow look for pandas now, and find none, instead of importing it for the first list it is given.
-
-    Arrow asks so that it may take columns of pandas for arrays, and there are none here, and so that it may give times
-    in nanoseconds as pandas' own: without it they come as `datetime`, and one that does not fit raises. It asks by
-    itself only once; whatever needs pandas, such as Spark, imports it as ever.
-    """
-    import pyarrow as pa  # noqa: PLC0415 - heavy
-
-    hiding = _Hiding()
-    sys.meta_path.insert(0, hiding)
-    try:
-        pa.array([0.0])  # both of its parts look: the one for what a list is, and the one for what a value is
-    finally:
-        sys.meta_path.remove(hiding)
-
-
-class _Hiding:
-    """While it stands first among the importer's finders, there is no pandas. (A None in `sys.modules` would say the
-    same, but Arrow's compiled code takes it for the module.)"""
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        """Raise for pandas; leave everything else to the finders behind."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname, name=fullname)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +13,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from lakesweep.aio import StopRequest
 from lakesweep.cli import exit_codes, screen
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.cli.interrupts import stop_on_interrupt
 from lakesweep.model.errors import Refused, SettingsError
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import CleanupRun, ListingMode
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Targets:
         async for work in self.works():
             stop = StopRequest()  # of this run alone: a sweep that meets trouble sets it too
             try:
-                with _watching(work.ref.label) as report, stop_on_interrupt(stop):
+                with _watching(work.ref.label) as report, stop_on_interrupt(stop, _INTERRUPTED):
                     done = await self._app.run(work, execute=execute, progress=report, stop=stop, listing=self._listing)
             except SettingsError as exc:
                 screen.complain(f"{work.ref.label}: {exit_codes.sentence(exc)}")
@@ -92,7 +91,7 @@ class Targets:
             self.codes.append(exit_codes.of_run(done))
             self.done.append(done)
             yield done
-            if stop.why == _INTERRUPTED:
+            if stop.by_user:
                 _report_interrupted(self.done, execute=execute)
                 self.codes.append(ExitCode.INTERRUPTED)
                 return
@@ -112,38 +111,15 @@ class ApprovedGhosts(Targets):
                 from lakesweep.daemon.targets import unknown_tenant  # noqa: PLC0415 - heavy
 
                 raise unknown_tenant(name, known, "with --ghosts a target is a tenant")
-            for work in await self._app.ghost_hunt(name).approved():
+            for work in await self._app.ghost_search(name).approved():
                 found += 1
                 yield work
         if not found:
             raise Refused(
-                "ghost_not_approved",
+                RefusalCode.GHOST_NOT_APPROVED,
                 "no plan of a ghost is approved: `lakesweep ghosts --plan` makes plans, `lakesweep approve RUN "
                 "--digest DIGEST` approves one",
             )
-
-
-@contextmanager
-def stop_on_interrupt(stop: StopRequest, why: str = _INTERRUPTED) -> Iterator[None]:
-    """While the block runs, Ctrl-C requests a stop for this reason. Outside the main thread nothing is handled."""
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    loop = asyncio.get_running_loop()
-
-    def request_stop() -> None:
-        signal.signal(signal.SIGINT, before)  # the second one ends the process, as usual
-        screen.complain("ending after the requests under way; Ctrl-C again ends at once")
-        stop.end(why)
-
-    loop.add_signal_handler(signal.SIGINT, request_stop)
-    try:
-        yield
-    finally:
-        if not stop.is_set():
-            loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
 
 
 def _report_interrupted(runs: Sequence[CleanupRun], *, execute: bool) -> None:

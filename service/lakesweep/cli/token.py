@@ -38,8 +38,8 @@ async def new(
 ) -> None:
     """Create a token and print it.
 
-    It is shown this once: only its SHA-256 is kept. Send it as `Authorization: Bearer TOKEN`. Once a token
-    exists, the API answers nobody without one.
+    It is shown only now: Lakesweep stores its SHA-256 alone. Send it as `Authorization: Bearer TOKEN`. Once a token
+    exists, every request to the API needs one.
 
     Exit codes: 0 created, 2 bad usage or settings, 4 the state store cannot be used.
     """

@@ -11,7 +11,7 @@ from lakesweep.aio import StopRequest
 from lakesweep.cleanup import trash_report
 from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
-from lakesweep.cli.targets import stop_on_interrupt
+from lakesweep.cli.interrupts import stop_on_interrupt
 from lakesweep.model.errors import Interrupted, Refused
 from lakesweep.model.run import Outcome, Restored
 from lakesweep.model.table import BARE_TENANT
@@ -67,7 +67,7 @@ def _show(places: list[trash_document.TrashPlace]) -> None:
         if place["foreign"]["count"]:
             empty = False
             size = f"{screen.counted(place['foreign']['count'], 'file')}, {screen.size(place['foreign']['bytes'])}"
-            screen.line(out, f"{place['place']}: {size} that no known run moved there, which stay")
+            screen.line(out, f"{place['place']}: {size} not moved there by a known run: never deleted")
     if empty:
         screen.line(out, "the trash is empty")
 
@@ -98,7 +98,7 @@ async def restore(
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would be restored, and change nothing.")] = False,
     as_json: options.Json = False,
 ) -> ExitCode:
-    """Restore the files that a run took.
+    """Restore the files that a run deleted.
 
     From the trash (`deletion = "trash"`) or, in a bucket with versioning, by removing the delete markers that the run
     left. Each file goes back to its own address, never over an existing one. The table is paused first, so that
@@ -127,13 +127,13 @@ async def restore(
         _print(undone.result, paused=undone.paused)
     else:
         _show_restored(undone, await restoring.held_scope(), dry_run=dry_run)
-    for remark in (undone.remark, None if undone.result.not_restorable else undone.why_in_vain):
+    for remark in (undone.remark, None if undone.result.not_restorable else undone.why_nothing_restored):
         if remark:
             screen.complain(remark)
     if undone.run is not None and undone.run.outcome is Outcome.FAILED:
         screen.complain(undone.run.reason or "failed")
-        return ExitCode.INTERRUPTED if undone.run.reason == _INTERRUPTED else ExitCode.FAILED
-    return ExitCode.REFUSED if undone.why_in_vain else ExitCode.DONE
+        return ExitCode.INTERRUPTED if stop.by_user else ExitCode.FAILED
+    return ExitCode.REFUSED if undone.why_nothing_restored else ExitCode.DONE
 
 
 def _print(result: Restored, *, paused: bool) -> None:

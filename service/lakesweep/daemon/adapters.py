@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter
 from lakesweep.daemon import memory
-from lakesweep.daemon.unpublished_files import GatedTidy
+from lakesweep.daemon.unpublished_files import GatedUnpublishedRemover
 from lakesweep.engines import registry as engines
 from lakesweep.engines.inventory import lists as inventories
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.formats import bounds, markers
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec, Tools
@@ -63,7 +63,7 @@ class Adapters:
         self._specs: dict[str, StorageSpec] = {}
         self._reading_specs: dict[str, StorageSpec] = {}
         self._storages: dict[StorageSpec, Storage] = {}
-        self._caches: dict[str, DigestCache | None] = {}
+        self._caches: dict[str, FingerprintCache | None] = {}
         self._recent = RecentObjects()
         self._writers: dict[StorageSpec, Writer] = {}
         self._rules: dict[StorageSpec, StoreRulesReader] = {}
@@ -104,7 +104,7 @@ class Adapters:
             storage=storage,
             clock=self._clock,
             writer=self.writer(tenant, root),
-            tidy=self._tidy(tenant, root),
+            remover=self._remover(tenant, root),
             survey=survey,
             contents=ListedContents(lambda: self.cache(tenant)),
         )
@@ -182,7 +182,7 @@ class Adapters:
             reader=tenant,
         )
 
-    def cache(self, tenant: str) -> DigestCache | None:
+    def cache(self, tenant: str) -> FingerprintCache | None:
         """The cache that the tenant's engines use, for what formats read themselves."""
         if tenant not in self._caches and self.cache_key is not None:
             data_dir, scope = self._settings.service.data_dir, self._cache_scope(tenant)
@@ -202,9 +202,11 @@ class Adapters:
             self._closing.push_async_callback(opened[key].aclose)
         return opened[key]
 
-    def _tidy(self, tenant: str, root: Location, table_roots: Sequence[Location] = ()) -> GatedTidy:
+    def _remover(self, tenant: str, root: Location, table_roots: Sequence[Location] = ()) -> GatedUnpublishedRemover:
         spec = self._storage_spec(tenant)
-        return GatedTidy(lambda: storages.open_deleter(spec), root, table_roots, spec.options(LocalOptions).age_by)
+        return GatedUnpublishedRemover(
+            lambda: storages.open_deleter(spec), root, table_roots, spec.options(LocalOptions).age_by
+        )
 
     def deleter(
         self,
@@ -219,30 +221,30 @@ class Adapters:
         """Deleting, confined by the gate of one tenant and one table. `count` is called with the size of every batch.
         With a trash it moves.
 
-        A tenant's deleters share their pace: a store that throttles one table's sweep means all of them.
+        A tenant's deleters share their pace: a store that throttles the sweep of one table throttles all of them.
         """
         spec = replace(self._storage_spec(tenant), delete_concurrency=concurrency)
-        inner = storages.open_deleter(spec, gate=self._pace(tenant))
+        inner = storages.open_deleter(spec, gate=self._gate(tenant))
         if trash is not None:
-            inner = TrashDeleter(storages.open_mover(spec, gate=self._pace(tenant)), inner, trash)
+            inner = TrashDeleter(storages.open_mover(spec, gate=self._gate(tenant)), inner, trash)
         return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots, count=count)
 
     def trash_deleter(self, tenant: str, place: Location, runs: Sequence[str]) -> Deleter:
         """Deleting in a tenant's trash: in the directories of these runs, and nowhere else."""
-        inner = storages.open_deleter(self._storage_spec(tenant), gate=self._pace(tenant))
+        inner = storages.open_deleter(self._storage_spec(tenant), gate=self._gate(tenant))
         return GatedDeleter(inner, tenant_root=place, table_roots=[place.join(run) for run in runs])
 
     async def remove_empty(self, tenant: str, place: Location, directory: Location) -> None:
         """Remove a directory of the trash and those in it, as far as they are empty."""
-        tidy = self._tidy(tenant, place, (place,))
-        inside = await tidy.empty_directories(directory, datetime.max.replace(tzinfo=UTC))
-        await tidy.remove_empty_directories(place, [*inside, directory.raw])
+        remover = self._remover(tenant, place, (place,))
+        inside = await remover.empty_directories(directory, datetime.max.replace(tzinfo=UTC))
+        await remover.remove_empty_directories(place, [*inside, directory.raw])
 
     def mover(self, tenant: str) -> Mover:
         """Moving, at the tenant's pace. `cleanup.restore` decides what may be moved, and where to."""
-        return storages.open_mover(self._storage_spec(tenant), gate=self._pace(tenant))
+        return storages.open_mover(self._storage_spec(tenant), gate=self._gate(tenant))
 
-    def _pace(self, tenant: str) -> Gate:
+    def _gate(self, tenant: str) -> Gate:
         if tenant not in self._paces:
             settings = self._settings
             most = max(settings.daemon.max_deletions, settings.orphan_cleanup.max_concurrent_deletions)
@@ -282,6 +284,15 @@ class Adapters:
             ),
         )
 
+    async def tidy_scratch(self) -> None:
+        """Remove what killed processes left of their plans. Raises EngineFailed."""
+        await engines.tidy_scratch(
+            data_dir=self._settings.service.data_dir,
+            config=self._spark_config,
+            scratch_spec=self._storage_spec(""),
+            discard=self._discard_scratch,
+        )
+
     @property
     def _decoder(self) -> Callable[[FormatName], Decode]:
         return partial(formats.decoder, max_bytes=self._settings.storage.max_metadata_bytes)
@@ -317,7 +328,7 @@ class Adapters:
     async def remove_own(self, paths: Sequence[str], place: Location | None = None) -> None:
         """Remove files of the service's own, by default of its artifacts. Never raises, and reaches no other place."""
         place = place or self._settings.artifacts
-        await self._tidy("", place, (place,)).discard(paths)
+        await self._remover("", place, (place,)).remove_unpublished(paths)
 
     async def _discard_scratch(self, paths: Sequence[str]) -> None:
         """Remove what a plan on Spark left in a store of ours."""

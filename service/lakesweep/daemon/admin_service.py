@@ -33,6 +33,7 @@ from lakesweep.daemon.table_status import TableStatus
 from lakesweep.model import lake_report, run_document, trash_document
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, Refused, StorageError, UnknownTable, Unreadable
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.ports.state import Approval, BatchRecord, DueTime, Hold
 from lakesweep.settings import effective
@@ -46,7 +47,7 @@ GROUPS_KEPT = 100
 """Plans whose parts are remembered."""
 
 
-class Control:
+class AdminService:
     """Everything the API needs of one replica."""
 
     def __init__(self, scheduler: Scheduler, checkup: Checkup) -> None:
@@ -130,12 +131,12 @@ class Control:
 
     async def run(self, run_id: str) -> run_document.Run | None:
         """One that still waits here for its turn is in no state store yet."""
-        turn = self._scheduler.waiting_or_running(run_id)
+        scheduled = self._scheduler.waiting_or_running(run_id)
         recorded = await self._app.state.get_run(run_id)
-        if recorded is not None or turn is None:
+        if recorded is not None or scheduled is None:
             return recorded
         return report.run_document(
-            CleanupRun(id=run_id, table=turn.entry.work.ref, location=None, started_at=turn.since)
+            CleanupRun(id=run_id, table=scheduled.entry.work.ref, location=None, started_at=scheduled.since)
         )
 
     async def plan(self, run_id: str, *, offset: int, limit: int, text: str = "") -> PlanPage | None:
@@ -213,9 +214,9 @@ class Control:
         return trash_report.restore_document(undone.result, paused=undone.paused)
 
     async def cancel(self, run_id: str, *, who: str) -> None:
-        """Only where it runs: another replica's runs end by their own hand."""
+        """Only runs of this replica: those of another one can be cancelled only there."""
         if not self._scheduler.cancel(run_id):
-            raise Refused("not_running", f"run {run_id} has ended, or another replica works on it")
+            raise Refused(RefusalCode.NOT_RUNNING, f"run {run_id} has ended, or another replica works on it")
         log.info("run_cancelled", cancelled_run=run_id, by=who)
 
     def approval_remark(self, table: str) -> str | None:

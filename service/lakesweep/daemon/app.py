@@ -29,7 +29,7 @@ from lakesweep.daemon.clock import SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
 from lakesweep.daemon.file_users import OtherTenants
-from lakesweep.daemon.ghosts import GhostHunt
+from lakesweep.daemon.ghosts import GhostSearch
 from lakesweep.daemon.lease import HeldLease, lease
 from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.memory import MemoryWatch
@@ -42,6 +42,7 @@ from lakesweep.model.access import Trigger
 from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError
 from lakesweep.model.files import Candidate, Tally
 from lakesweep.model.ghost import Ghost
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import CleanupRun, ListingMode
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef, is_ghost
 from lakesweep.ports.clock import Clock
@@ -141,13 +142,13 @@ class App:
     async def ghosts(self, tenant: str) -> list[Ghost]:
         """Directories below a tenant's root that nobody claims. What was found is remembered for the reports."""
         with working_for(tenant):
-            found = await self.ghost_hunt(tenant).find()
+            found = await self.ghost_search(tenant).find()
         await lake_report.remember_ghosts(self.state, tenant, found, self.clock.now())
         self.metrics.count_ghosts(tenant, Tally(files=len(found), bytes=sum(one.bytes for one in found)))
         return found
 
-    def ghost_hunt(self, tenant: str) -> GhostHunt:
-        return GhostHunt(app=self, tenant=targets.tenant(self.settings, tenant))
+    def ghost_search(self, tenant: str) -> GhostSearch:
+        return GhostSearch(app=self, tenant=targets.tenant(self.settings, tenant))
 
     async def plan(self, work: Work) -> CleanupRun:
         return await self.run(work, execute=False)
@@ -231,7 +232,7 @@ class App:
             return "nothing will be deleted: the tenant's, dataset's or table's own dry_run = true overrides every run"
         effective = cleanup_for(self.settings, *names)
         if names[0] == BARE_TENANT:
-            return "the service does not know this location: `lakesweep run --execute` deletes"
+            return "the service does not clean bare locations: `lakesweep run --execute` does"
         if effective.dry_run or not effective.enabled:
             key = "dry_run = true" if effective.dry_run else "enabled = false"
             return f"the service deletes nothing by itself ({key}): `lakesweep run --execute` does"
@@ -241,7 +242,7 @@ class App:
         """Merge a table's manifests under its lease. False when there is nothing to merge."""
         table = work.opened()
         if not isinstance(table, MergesManifests):
-            raise Refused("unsupported", f"only Paimon's manifests are merged, not those of {work.ref.format}")
+            raise Refused(RefusalCode.UNSUPPORTED, f"only manifests of Paimon can be merged, not of {work.ref.format}")
         await holds.refuse_held(self.state, *work.names)
         async with self.claimed(work.ref, new_run_id()) as held:
             return await table.compact_manifests(self.clock.now(), held) is not None

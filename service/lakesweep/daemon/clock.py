@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import structlog
 
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Refusal
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import StateStore
@@ -132,7 +133,7 @@ class ClockWatch:
         return datetime.fromisoformat(noted["at"]) if noted.get("epoch") == epoch else None
 
 
-async def believe(state: StateStore) -> None:
+async def trust_clocks(state: StateStore) -> None:
     """A person says that the clocks are right: everything remembered about them is forgotten."""
     epoch = int(await state.recall(_EPOCH) or 0) + 1
     await state.remember(_EPOCH, str(epoch))
@@ -141,7 +142,7 @@ async def believe(state: StateStore) -> None:
 
 def _refusal(what: str) -> Refusal:
     return Refusal(
-        code="clock_skew",
+        code=RefusalCode.CLOCK_SKEW,
         reason=f"{what}, more than max_clock_skew_minutes allows, so file ages cannot be trusted: correct the "
         f"clock; if it is correct now, run `lakesweep resume {CLOCK_SCOPE}`",
     )

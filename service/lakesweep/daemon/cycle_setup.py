@@ -63,7 +63,6 @@ async def prepare(
         policy=rules,
         execute=not rules.dry_run,
         fence=held,
-        fencing_token=held.token,
         rows_path=str(app.artifacts.file("plans", f"{run_id}.parquet")),
         inventory=_inventory_of(app, work),
         listing_slots=app.listings.of(work.tenant),

@@ -111,7 +111,7 @@ def _part(name: str) -> Finding:
     if compiled.is_there(name):
         module = importlib.import_module(name)
         return _ok(short, os.path.basename(module.__file__ or "built in"))  # noqa: PTH119 - text only
-    return _absent(short, f"{compiled.without(name)}: plain Python does the same, slower")
+    return _absent(short, f"{compiled.without(name)}: plain Python is used instead, which is slower")
 
 
 def _spark() -> Finding:

@@ -18,6 +18,7 @@ import structlog
 
 from lakesweep.aio import working_for
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.table import TableState
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _READ_SECONDS = 10
-"""So long a tenant that never noted anything may take to answer."""
+"""How long reading a tenant that never noted anything may take."""
 _RECALLED_FOR = timedelta(minutes=5)
 NOBODY = TableRef(tenant=TenantId(""), dataset="", name="", format=next(iter(FormatName)))
 
@@ -119,7 +120,7 @@ async def check_known(app: App, tenant: TenantSettings, table: TableState) -> Re
         await app.state.remember(name, json.dumps(certain | unknown))
     for label, how in sorted(unknown.items()):
         return Refusal(
-            code="neighbours_unknown",
+            code=RefusalCode.NEIGHBOURS_UNKNOWN,
             reason=f"{label} {how} when it was last read, and cannot be read now, so it is not known which files "
             f"of this table it needs: {doubts[label]}. Repair it, or drop it if nobody needs it",
         )

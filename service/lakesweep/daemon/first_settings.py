@@ -33,7 +33,7 @@ _HEAD = """\
 # Written by `lakesweep init`. Every key: docs/settings.md; what applies to a table: `lakesweep settings`.
 
 [orphan_cleanup]
-# The service works by itself, and only finds and reports: nothing is deleted while dry_run is true.
+# The service runs on its schedule, and only finds and reports: nothing is deleted while dry_run is true.
 enabled = true
 dry_run = true
 # Unreferenced files stay for this long after their last change: longer than the slowest writer takes to commit.
@@ -42,7 +42,7 @@ grace_period_hours = 72
 max_snapshot_age_hours = 720
 """
 _CATALOG_IS_MISSING = """\
-# An Iceberg table is cleaned through its catalog, which alone knows the current metadata. Name it, and take the # away:
+# An Iceberg table is cleaned through its catalog, which alone knows the current metadata. Fill it in and remove the #:
 # [[tenants.datasets]]
 # id = "iceberg"
 # format = "iceberg"
@@ -87,7 +87,7 @@ async def look(settings: Settings, root: str, tenant: str, catalog: Mapping[str,
     if tenant != EACH_DIRECTORY:
         found = [await _look_at(settings, root, check_tenant(tenant), catalog)]
     elif catalog:
-        raise SettingsError("--tenant '*' looks at directories: a catalog's tables need one --tenant")
+        raise SettingsError("--tenant '*' works only for directories: for a catalog, name one tenant")
     else:
         owner = _tenant(root)
         async with _adapters(settings, owner) as adapters:
@@ -197,15 +197,14 @@ def _dataset(found: Dataset) -> str:
     made = found.settings
     lines = [f"# {_listed(found.tables, 'table')}", "[[tenants.datasets]]", f"id = {_value(made.id)}"]
     lines.append(f"format = {_value(made.format.value)}")
-    places = {"location": made.location, "warehouse": made.warehouse}
-    lines += [f"{key} = {_value(given)}" for key, given in places.items() if given is not None]
+    lines += [f"{key} = {_value(place)}" for key, place in made.places.items()]
     if made.catalog is not None:
         shown = {key: value for key, value in made.catalog.items() if not _secret(key, value)}
         inner = ", ".join(f"{_value(key)} = {_value(value)}" for key, value in shown.items())
         lines.append(f"catalog = {{ {inner} }}")
         lines += [
-            f"# {key} is secret: PYICEBERG_CATALOG__{made.catalog.get('name', made.id).upper()}__{key.upper()} in the "
-            "environment gives it."
+            f"# {key} is secret: set PYICEBERG_CATALOG__{made.catalog.get('name', made.id).upper()}__{key.upper()} in "
+            "the environment."
             for key in made.catalog
             if key not in shown
         ]

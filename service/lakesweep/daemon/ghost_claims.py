@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from lakesweep.daemon import targets
 from lakesweep.daemon.file_users import NOBODY
-from lakesweep.daemon.shared_files import file_names, really_below
+from lakesweep.daemon.shared_files import file_names
 from lakesweep.daemon.table_locations import other_roots
 from lakesweep.model.errors import LakesweepError, Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.table import TableRef
 from lakesweep.ports.surroundings import DirectoryIdentity
 from lakesweep.ports.table import ReadsAnyway
@@ -110,14 +111,14 @@ class ClaimsReader:
         claims = Claims(targets.real(one) for one in await self._places())
         for place in places:
             if claim := claims.touches(targets.real(place)):
-                raise claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
+                raise claimed(place, f"it overlaps {claim}, which is in use")
 
     async def refuse_used(self, place: Location, claims: Claims, *, elsewhere: Sequence[Location] = ()) -> None:
         """Refused if somebody claims the place, or any known table uses a file in it. `elsewhere` are further places
         that its own metadata names."""
         for one in (place, *elsewhere):
             if claim := claims.touches(targets.real(one)):
-                raise claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
+                raise claimed(place, f"it overlaps {claim}, which is in use")
         if (mine := (await identify([place])).get(place)) is not None:
             for claim, theirs in claims.identities.items():
                 if mine.overlaps(theirs):
@@ -127,7 +128,6 @@ class ClaimsReader:
         for tenant in self.app.settings.tenants:
             shared |= await self.app.neighbours.shared_files(tenant, spelled, NOBODY)
         self.refuse_unknown()  # the last catalog may have been the first not to answer
-        shared |= await asyncio.to_thread(really_below, self.app.neighbours.uses(), targets.real(place))
         for other, paths in shared.items():
             raise claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")
 
@@ -173,7 +173,7 @@ class ClaimsReader:
     ) -> None:
         """A disk that is not mounted, or a catalog that lost its entries, looks like one without tables."""
         name = f"{tenant.id}/{dataset.id}"
-        place = next((Location.parse(one) for one in (dataset.location, dataset.warehouse) if one), None)
+        place = next(map(Location.parse, dataset.places.values()), None)
         if place is not None and place.is_local and not await asyncio.to_thread(os.path.isdir, place.path):
             raise _unknown(
                 f"{name} is configured at {place}, but there is no such directory (is a disk not mounted?): its tables "
@@ -202,8 +202,8 @@ class ClaimsReader:
 
 
 def claimed(place: Location, why: str) -> Refused:
-    return Refused("ghost_claimed", f"{place} is not a ghost: {why}")
+    return Refused(RefusalCode.GHOST_CLAIMED, f"{place} is not a ghost: {why}")
 
 
 def _unknown(why: str) -> Refused:
-    return Refused("neighbours_unknown", why)
+    return Refused(RefusalCode.NEIGHBOURS_UNKNOWN, why)

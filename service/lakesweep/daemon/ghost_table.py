@@ -21,6 +21,7 @@ from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import Indeterminate, Refused
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Outcome
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef
@@ -30,7 +31,7 @@ from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import ExpiringFiles, ReadSources, Shortlist, TableView
 
 if TYPE_CHECKING:
-    from lakesweep.daemon.ghosts import GhostHunt
+    from lakesweep.daemon.ghosts import GhostSearch
 
 RUNS_LOOKED_AT = 50
 LISTED_WHOLE = 100_000
@@ -77,7 +78,7 @@ class GhostTable:
     """With a slash at the end."""
     format: FormatName | None
     """None where only data files are left."""
-    hunt: GhostHunt
+    hunt: GhostSearch
     grace: timedelta
     executable: bool = True
     _seen: frozenset[int] | None = None
@@ -162,7 +163,7 @@ class GhostTable:
             self._elsewhere = metadata.roots or self._elsewhere
             self._uuid = metadata.uuid or self._uuid
         if self._uuid in claims.uuids:
-            raise claimed(self.location, "a table has its uuid now")
+            raise claimed(self.location, "another table has the same uuid")
         await claims_reader.refuse_used(self.location, claims, elsewhere=self._elsewhere)
 
     async def _was_begun(self) -> bool:
@@ -178,9 +179,9 @@ class GhostTable:
         found = await self.hunt.storage.irregular(self.location)
         if found:
             raise Refused(
-                "foreign_table",
-                f"{found[0]} is a link or another special file, and nobody knows what it leads to: remove it, or "
-                f"{self.location} stays",
+                RefusalCode.FOREIGN_TABLE,
+                f"{found[0]} is a link or another special file, whose target is unknown: remove it, otherwise "
+                f"nothing in {self.location} is deleted",
             )
 
     async def _look(self) -> frozenset[int]:
@@ -193,14 +194,14 @@ class GhostTable:
         async for path, size, modified, etag in _objects(self.hunt.storage, self.location):
             if modified is None or modified >= oldest:
                 raise Refused(
-                    "ghost_young",
+                    RefusalCode.GHOST_YOUNG,
                     f"{path} changed at {modified or 'an unknown time'}, within ghost_grace_hours "
                     f"({self.grace / timedelta(hours=1):g} h): somebody may still write there, so all of "
                     f"{self.location} stays",
                 )
-            if layout.stranger([path]):
+            if layout.foreign_name([path]):
                 raise Refused(
-                    "foreign_table",
+                    RefusalCode.FOREIGN_TABLE,
                     f"{path} belongs to another table or to the trash inside {self.location}: nothing there is deleted",
                 )
             above, _, name = path[len(layout.root) :].rpartition("/")
@@ -219,9 +220,9 @@ class GhostTable:
         found = await ghost_files.foreign(self.hunt.storage, self._view, self._layout, directories)
         if found and not await self._was_begun():
             raise Refused(
-                "foreign_table",
-                f"{found} is in a directory that the metadata of {self.location} does not know, so it may be somebody "
-                "else's: move it away, or all of it stays",
+                RefusalCode.FOREIGN_TABLE,
+                f"{found} is in a directory that the metadata of {self.location} does not name, so it may belong to "
+                f"something else: move it away, otherwise nothing in {self.location} is deleted",
             )
 
     async def _refuse_new_objects(self, seen: frozenset[int]) -> None:
@@ -237,7 +238,7 @@ class GhostTable:
     def _changed(self, what: str | None = None) -> Refused:
         first = f" (first {what})" if what else ""
         return Refused(
-            "table_changed",
+            RefusalCode.TABLE_CHANGED,
             f"files in {self.location} were added or changed since it was planned{first}: somebody uses it, so "
             "nothing more of it is deleted",
         )

@@ -54,7 +54,7 @@ class _Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GhostHunt:
+class GhostSearch:
     """The ghosts of one tenant."""
 
     app: App
@@ -96,7 +96,7 @@ class GhostHunt:
         return Location.parse(self.tenant.root)
 
     async def former_names(self) -> dict[str, Run]:
-        """By `_place_key`: the run that was last planned there, rather of a table than of its ghost."""
+        """By `_place_key`: the last run that planned this place. A run of a table is preferred to one of its ghost."""
         planned = await self.app.state.last_planned([self.tenant.id])
         found: dict[str, Run] = {}
         for run in sorted(planned.values(), key=lambda run: (not is_ghost(run["table"]), run["started_at"])):
@@ -116,7 +116,7 @@ class GhostHunt:
         for label, run in (await self.app.state.last_runs(near)).items():
             if datetime.fromisoformat(run["finished_at"] or run["started_at"]) >= since:
                 raise Refused(
-                    "ghost_young",
+                    RefusalCode.GHOST_YOUNG,
                     f"Lakesweep worked on {label} at {planned[label]['location']} at {run['started_at']}, within "
                     f"ghost_grace_hours: {place} belonged to somebody until recently, so it stays",
                 )
@@ -130,7 +130,9 @@ class GhostHunt:
         for _ in range(DEEPEST):
             looked += len(level)
             if looked > MOST_DIRECTORIES:
-                raise Refused("too_many_requests", f"{self.tenant.root} has more than {MOST_DIRECTORIES} directories")
+                raise Refused(
+                    RefusalCode.TOO_MANY_REQUESTS, f"{self.tenant.root} has more than {MOST_DIRECTORIES} directories"
+                )
             deeper: list[Location] = []
             children = await gather_bounded(level, storage.directories, limit=_AT_ONCE)
             for place, names in zip(level, children, strict=True):
@@ -181,8 +183,8 @@ class GhostHunt:
         return await _counted(self.storage, ghost, place)
 
     async def read(self, place: Location, format: FormatName, claims: Claims) -> Read:
-        """What its metadata contains: its identity, and whether that makes it a known table's, its earlier place for
-        one, or a view's, which catalogs do not list for us."""
+        """What its metadata contains. It is not a ghost if the metadata belongs to a known table, for example at its
+        former location, or to a view, which catalogs do not list here."""
         try:
             beside = await ghost_metadata.read(self.storage, place)
             if beside.view is not None or beside.uuids & claims.uuids:
@@ -261,7 +263,7 @@ async def _recognised(storage: Storage, place: Location, names: Sequence[str]) -
     if here.isdisjoint(markers.SIGNS.directories) and "data" in here:
         paths = await _some(storage, place.join("data"))
         first = _first(paths, _DATA_FILES)
-        if first and not GhostLayout(root=place.as_directory().raw, format=None).stranger(paths):
+        if first and not GhostLayout(root=place.as_directory().raw, format=None).foreign_name(paths):
             return _Candidate(place, None, f"it has data/ with data files, first {first}, and no metadata")
     return None
 

@@ -33,12 +33,12 @@ class Checkup:
         return _health(needed, {"last_cycle": self._last_cycle()})
 
     async def ready(self) -> Health:
-        stopping = "it is shutting down" if self.service.shutdown.requested.is_set() else OK
+        stopping = "the service is shutting down" if self.service.shutdown.requested.is_set() else OK
         needed = {"state": await self._state(), "scheduler": self._scheduler(), "stopping": stopping}
         invalid = self.service.reloader.problem is not None
         settings = "the new settings are invalid; still using the previous ones" if invalid else OK
         differs = self.service.replicas.differs
-        others = f"{differs} runs with other settings" if differs else OK
+        others = f"replica {differs} runs with other settings" if differs else OK
         return _health(needed, {"settings": settings, "replicas": others, "last_cycle": self._last_cycle()})
 
     async def _state(self) -> str:
@@ -53,7 +53,7 @@ class Checkup:
 
     def _scheduler(self) -> str:
         if self.service.scheduler.last_beat is None:
-            return "it has not started"
+            return "the scheduler has not started"
         age = asyncio.get_running_loop().time() - self.service.scheduler.last_beat
         return OK if age < STUCK_SECONDS else f"the scheduler has been idle for {age:.0f} s"
 

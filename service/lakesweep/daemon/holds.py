@@ -21,6 +21,7 @@ from lakesweep.daemon import targets
 from lakesweep.daemon.events import hold_fields
 from lakesweep.model import refusal
 from lakesweep.model.errors import Refused, SettingsError, UnknownTable
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.run_document import INTERRUPTED
 from lakesweep.model.table import BARE_TENANT, GHOSTS, is_ghost
@@ -35,7 +36,7 @@ MAX_HOLDS = 200
 """Of one tenant. A person who holds more tables than that pauses their dataset or tenant instead."""
 OURSELVES = "lakesweep"
 INTERRUPTIONS = 3
-"""Runs in a row that their process did not outlive; then a person must look."""
+"""After this many runs in a row whose process died, a person must look."""
 EVERYTHING = "*"
 _RUNS_LOOKED_AT = 500
 """To report which runs a stop reaches; it reaches all of them."""
@@ -93,7 +94,8 @@ async def pause(app: App, hold: Hold) -> Hold:
         of_tenant = sum(scope.partition("/")[0] == tenant for scope in scopes)
         if of_tenant >= MAX_HOLDS and hold.scope not in scopes:
             raise Refused(
-                "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
+                RefusalCode.TOO_MANY_HOLDS,
+                f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant",
             )
         await app.state.set_hold(hold)
     return next((one for one in await app.state.holds() if one.scope == hold.scope), hold)
@@ -117,7 +119,10 @@ async def resume(app: App, scope: str, *, by: str, admin: bool) -> Hold | None:
     if hold is None:
         return None
     if hold.by_admin and not admin:
-        raise Refused("held_by_admin", f"an administrator holds {scope}: ask somebody with a token for all tenants")
+        raise Refused(
+            RefusalCode.HELD_BY_ADMIN,
+            f"an administrator set the hold {scope}: ask somebody with a token for all tenants",
+        )
     async with app.events.loosening("resumed", by, scope=scope, by_admin=admin):
         cleared = await app.state.clear_hold(scope, admin=admin)  # an administrator's may have come meanwhile
     return hold if cleared else None
@@ -157,10 +162,12 @@ async def refuse_held(state: StateStore, label: str, *other_names: str, tenant: 
     for name in (label, *other_names):
         hold = held.covering(name)
         if hold is not None:
-            raise Refused("held", sentence(label, hold))
+            raise Refused(RefusalCode.HELD, sentence(label, hold))
     for hold in held.holds:
         if tenant and fnmatchcase(tenant, hold.scope.partition("/")[0]) and not is_ghost(hold.scope):
-            raise Refused("held", f"{label} may be what is left of a held table: {sentence(hold.scope, hold)}")
+            raise Refused(
+                RefusalCode.HELD, f"{label} may be what is left of a held table: {sentence(hold.scope, hold)}"
+            )
 
 
 def sentence(label: str, hold: Hold) -> str:
@@ -170,7 +177,7 @@ def sentence(label: str, hold: Hold) -> str:
     why = f" ({hold.reason})" if own and hold.reason else ""
     since = f"{hold.since:%Y-%m-%d %H:%M} UTC"
     until = f" until {hold.ends_at:%Y-%m-%d %H:%M} UTC" if hold.ends_at else ""
-    return f"{label} is held since {since}{until}{by}{why}; `lakesweep resume '{hold.scope}'` lifts the hold"
+    return f"{label} has been held since {since}{until}{by}{why}; `lakesweep resume '{hold.scope}'` lifts the hold"
 
 
 async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> None:
@@ -179,7 +186,7 @@ async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> N
         return
     what = (latest[0]["reason"] or "").removeprefix(INTERRUPTED).strip()
     reason = (
-        f"the last {INTERRUPTIONS} runs ended with their process, perhaps because it ran out of memory: "
+        f"the process died in each of the last {INTERRUPTIONS} runs, perhaps because it ran out of memory: "
         f"{what}; give it more memory or use Spark, then resume"
     )
     log.warning("table_held", table=label, reason=reason)

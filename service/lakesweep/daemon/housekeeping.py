@@ -23,11 +23,11 @@ EVERY_SECONDS = 3600.0
 RUNS_AT_ONCE = 200
 """Each transaction is short: others wait for it."""
 ENDED_HOLDS_DAYS = 7
-"""So long a pause that has ended is still listed."""
+"""How long a pause that has ended is still listed."""
 
 
-async def tidy(app: App) -> int:
-    """Once. How many runs were forgotten."""
+async def run_once(app: App) -> int:
+    """Clean up once. Returns the number of runs that were deleted."""
     now = app.clock.now()
     before = now - timedelta(days=app.settings.service.keep_runs_days)
     forgotten = 0
@@ -40,9 +40,18 @@ async def tidy(app: App) -> int:
             break
     await _forget_ended_holds(app)
     left = await asyncio.to_thread(app.artifacts.remove_leftovers, now)
+    await _tidy_scratch(app)
     if forgotten or left:
         log.info("housekeeping_done", runs=forgotten, leftovers=left)
     return forgotten
+
+
+async def _tidy_scratch(app: App) -> None:
+    """A place that cannot be reached must not keep the rest from being done."""
+    try:
+        await app.adapters.tidy_scratch()
+    except LakesweepError as exc:
+        log.warning("scratch_not_tidied", reason=str(exc))
 
 
 async def _forget_ended_holds(app: App) -> None:

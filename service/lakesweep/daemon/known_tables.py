@@ -115,7 +115,7 @@ class KnownTables:
             if key in self._datasets:
                 self._datasets[key].looking = False
         if app is not self.app:
-            return  # other settings hold since then, and these entries are of the old ones
+            return  # the settings have changed meanwhile, and these entries are from the old ones
         now = app.clock.now()
         self._datasets[key].looked = True
         if problem is None:

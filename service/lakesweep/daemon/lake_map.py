@@ -82,7 +82,7 @@ async def draw(app: App, name: str) -> TenantMap:
 
 
 async def _without_ghosts(app: App, tenant: TenantSettings) -> TenantMap:
-    """Every listed file goes to the innermost place that holds it."""
+    """Every listed file counts for the innermost place that contains it."""
     owned = owners(await app.neighbours.of(tenant))
     unread = [one.id for one in tenant.datasets if app.neighbours.problem(tenant.id, one.id) is not None]
     root = Location.parse(tenant.root)

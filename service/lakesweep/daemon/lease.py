@@ -13,6 +13,7 @@ import structlog
 
 from lakesweep.daemon.clock import STEADY
 from lakesweep.model.errors import LeaseLost, Refused, StateError
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Lease
 from lakesweep.ports.state import StateStore
 
@@ -116,7 +117,9 @@ async def lease(state: StateStore, table: str, owner: str, ttl: timedelta) -> As
     sent_at = Moment.now()
     claimed = await state.acquire_lease(table, owner, ttl)
     if claimed is None:
-        raise Refused("busy", f"{table} is being cleaned by another process; its lease ends by itself if that dies")
+        raise Refused(
+            RefusalCode.BUSY, f"{table} is being cleaned by another process; if that dies, its lease expires by itself"
+        )
     held = HeldLease(state, claimed, ttl, sent_at)
     beat = asyncio.create_task(held.heartbeat(), name=f"heartbeat {table}")
     try:

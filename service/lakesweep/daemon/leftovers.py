@@ -150,7 +150,7 @@ class _Owners:
             for place in where:
                 tables[prefix(place)].add(name)
         for dataset in tenant.datasets:
-            if address := dataset.location or dataset.warehouse:
+            for address in dataset.places.values():
                 datasets[prefix(Location.parse(address))].add(f"{tenant.id}/{dataset.id}")
         self._names = {place: self._one(names) for place, names in {**datasets, **tables}.items()}
         self._nearest = Nearest(self._names)

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 SHARE = 0.9
 """Of what the container may take; above it a run is ended."""
 _TIMES = 4
-"""A run may take so many times engine.memory_limit, which is for its join alone."""
+"""A run may take this many times engine.memory_limit, which is for its join alone."""
 _AT_LEAST = 256 * 1024 * 1024
 """What any run may take: the first one of a process pays for libraries and allocators too."""
 _EVERY_SECONDS = 0.2

@@ -33,6 +33,7 @@ from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.units import counted
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import Notice, StateStore
+from lakesweep.retry import doubled
 from lakesweep.settings.observability import NotifySettings
 
 log = structlog.get_logger()
@@ -88,7 +89,7 @@ class Notifier:
     async def _try(self, notice: Notice) -> bool:
         """Whether the table's next notice may have its turn."""
         now = self.clock.now()
-        wait = min(_FIRST_WAIT * 2 ** min(notice.attempts, 20), _LONGEST_WAIT)
+        wait = doubled(notice.attempts + 1, _FIRST_WAIT, _LONGEST_WAIT)
         if not await self.state.claim_notice(notice, now + wait):
             return False
         why = await self._send(notice)
@@ -119,8 +120,6 @@ class Notifier:
 SECONDS = 10.0
 _NAMED = 20
 """Files that a message names of each list; the counts are always whole."""
-_SILENT = frozenset({"busy", "held"})
-"""Refusals that only say that it is not the time: a person caused them, or another run is under way."""
 
 
 def event_of(run: run_document.Run, *, done_above_bytes: int) -> str | None:
@@ -131,9 +130,10 @@ def event_of(run: run_document.Run, *, done_above_bytes: int) -> str | None:
     if run["outcome"] is Outcome.FAILED:
         return "failed"
     if refused is not None:
-        if refused["code"] in _SILENT:
+        known = consequences(refused["code"])
+        if known.silent:
             return None
-        return "waiting" if consequences(refused["code"]).approvable else "refused"
+        return "waiting" if known.approvable else "refused"
     is_done = run["outcome"] is Outcome.DONE and run["deleted"]["bytes"] >= done_above_bytes
     return "done" if is_done and run["deleted"]["count"] else None
 
@@ -159,8 +159,8 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, str]:
     """A text for Slack and those who take its shape. Its own marks are escaped in names."""
     run = event["data"]
     labels = {
-        "missing": f"misses {counted(run['missing']['count'], 'live file')} in storage",
-        "waiting": "waits for an approval",
+        "missing": f"has {counted(run['missing']['count'], 'live file')} missing from storage",
+        "waiting": "is waiting for approval",
         "refused": "was refused",
         "failed": "failed",
         "done": f"deleted {counted(run['deleted']['count'], 'file')}, {counted(run['deleted']['bytes'], 'byte')}",

@@ -29,7 +29,7 @@ _UNKNOWN_COST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ExpectedRun:
     """A table that is due: what a cycle of it may take, and what it may free."""
 
     table: str
@@ -37,7 +37,7 @@ class Wish:
     bytes: int
 
 
-def fitting(wishes: Sequence[Wish], left: int) -> set[str]:
+def fitting(wishes: Sequence[ExpectedRun], left: int) -> set[str]:
     """The tables that may go: the most wasteful first, as long as there is room."""
     going: set[str] = set()
     for wish in sorted(wishes, key=lambda wish: (-wish.bytes, wish.requests, wish.table)):
@@ -57,8 +57,8 @@ async def postponed(app: App, due: Sequence[Due], running: Collection[str], now:
         under_way = [table for table in running if table.partition("/")[0] == tenant.id]
         last = await app.state.last_runs([*waiting, *under_way])
         left = tenant.requests_per_day - await spent(app.state, tenant.id, now)
-        left -= sum(wish.requests for wish in _wishes(under_way, last))
-        going = fitting(list(_wishes(waiting, last)), left)
+        left -= sum(wish.requests for wish in _expected_runs(under_way, last))
+        going = fitting(list(_expected_runs(waiting, last)), left)
         if waits := sorted(set(waiting) - going):
             late |= set(waits)
             log.warning(
@@ -82,13 +82,13 @@ async def count(state: StateStore, run: CleanupRun, now: datetime) -> None:
     await state.remember(_name(tenant, now), str(await spent(state, tenant, now) + total))
 
 
-def _wishes(tables: Iterable[str], last: dict[str, run_document.Run]) -> Iterable[Wish]:
+def _expected_runs(tables: Iterable[str], last: dict[str, run_document.Run]) -> Iterable[ExpectedRun]:
     for table in tables:
         run = last.get(table)
         if run is None:
-            yield Wish(table=table, requests=_UNKNOWN_COST, bytes=0)
+            yield ExpectedRun(table=table, requests=_UNKNOWN_COST, bytes=0)
             continue
-        yield Wish(table=table, requests=cadence.requests_of(run), bytes=run["orphans"]["bytes"])
+        yield ExpectedRun(table=table, requests=cadence.requests_of(run), bytes=run["orphans"]["bytes"])
 
 
 def _name(tenant: str, now: datetime) -> str:

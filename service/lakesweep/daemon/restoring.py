@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _EXTRA_SECONDS = 15
-"""For so much longer than a lease lasts a run under way may take to end after the table was paused: the lease of a
-process that was killed ends by itself."""
+"""After the table was paused, a run in progress may take the length of a lease and this many seconds to end: by then
+the lease of a process that was killed has expired."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Restoring:
 
     app: App
     run_id: str
-    """Of the run that is taken back."""
+    """Of the run whose files are restored."""
     patterns: Sequence[str]
     trigger: Trigger
     admin: bool = True
@@ -122,7 +122,6 @@ class Restoring:
             journal=app.state,
             audit=audit,
             fence=held,
-            fencing_token=held.token,
             stop=stop,
             note=note,
         )
@@ -155,7 +154,7 @@ class Restoring:
             first, count = restore.failed[0], len(restore.failed)
             reason = f"{count} file{'s' * (count != 1)} could not be restored (first: {first.path}: {first.why})"
             return {"restored": result, "outcome": Outcome.FAILED, "reason": reason}
-        reason = f"restored {result.restored.files} of the files that run {self.run_id} took"
+        reason = f"restored {result.restored.files} of the files that run {self.run_id} deleted"
         return {"restored": result, "outcome": Outcome.DONE, "reason": reason}
 
     async def _pause(self, ref: TableRef) -> None:

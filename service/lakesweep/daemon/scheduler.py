@@ -1,4 +1,4 @@
-"""Which table is worked on next, and when. Decides; `table_run.py` takes a table's turn, `app.py` runs its cycle.
+"""Which table is worked on next. Decides; `table_run.py` runs one table, `app.py` runs its cycle.
 
 Due times are in the state store, so that a restarted service goes on where it was and replicas share the work. Turns
 are fair between tenants (`limits.py`), times are jittered and back off after failures (`due_times.py`). Whatever
@@ -10,32 +10,30 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
-from lakesweep.daemon import due_times, request_budget, targets
+from lakesweep.daemon import request_budget, targets
 from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.due_tables import DueTables
 from lakesweep.daemon.due_times import Stopped
-from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry, KnownTables
 from lakesweep.daemon.limits import Due, FairQueue, share
-from lakesweep.daemon.table_run import ScheduledRun, overruled, tend
+from lakesweep.daemon.table_run import ScheduledRun, overruled, run_scheduled
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
-from lakesweep.ports.state import DueTime, Hold
+from lakesweep.model.refusal import RefusalCode
+from lakesweep.ports.state import Hold
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
 
 STEP_SECONDS = 2.0
 """The scheduler runs at least this often, whatever it waits for: other replicas and people change the state too."""
-REFRESH = timedelta(seconds=10)
-"""How old the due times and holds that are kept in memory may be."""
-
 RETRY_SECONDS = 5
 """When a client that requested a table that is not discovered yet may try again."""
 MAX_REQUESTS = 100
@@ -53,14 +51,9 @@ class Scheduler:
         self.last_finished: datetime | None = None
         self._jitter = jitter
         self._turns = FairQueue()
-        self._due: dict[str, DueTime] = {}
-        self._moments: dict[str, datetime] = {}
-        """When each table is due, worked out once from its due time and its schedule."""
-        self._look_again_at: dict[str, datetime] = {}
-        self._holds = HoldIndex()
+        self._due = DueTables(self.known_tables)
         self._reported_paused: set[str] = set()
         self._requests: deque[ScheduledRun] = deque()
-        self._refreshed: datetime | None = None
         self._users: Counter[App] = Counter()
         self._retiring: list[App] = []
         self._wake = asyncio.Event()
@@ -80,8 +73,8 @@ class Scheduler:
     def stop(self) -> None:
         """Start nothing more, and end what is running: plans at once, sweeps after their running batches."""
         self._stopping = True
-        for turn in self.running.values():
-            turn.end(Stopped.SHUTDOWN)
+        for scheduled in self.running.values():
+            scheduled.end(Stopped.SHUTDOWN)
         self._wake.set()
 
     async def close(self) -> None:
@@ -90,20 +83,20 @@ class Scheduler:
             await app.adapters.aclose()
 
     def end_covered(self, hold: Hold) -> None:
-        for label, turn in self.running.items():
+        for label, scheduled in self.running.items():
             if targets.covers(hold.scope, label):
-                turn.end(Stopped.SHUTDOWN)
+                scheduled.end(Stopped.SHUTDOWN)
 
     def adopt(self, app: App) -> None:
         """Go on under new settings. A run that changes things under rules that no longer apply ends before its next
         request; a run that only plans finishes under the old ones."""
-        for turn in self.running.values():
-            if overruled(turn, app.settings):
-                log.info("run_overruled", table=turn.entry.label, run=turn.run_id)
-                turn.end(Stopped.SHUTDOWN)
+        for scheduled in self.running.values():
+            if overruled(scheduled, app.settings):
+                log.info("run_overruled", table=scheduled.entry.label, run=scheduled.run_id)
+                scheduled.end(Stopped.SHUTDOWN)
         self._retiring.append(self.app)
         self.known_tables.adopt(app)
-        self._moments.clear()
+        self._due.reschedule()
         self._wake.set()
 
     def request(self, table: str, *, execute: bool | None, trigger: Trigger) -> str:
@@ -112,14 +105,18 @@ class Scheduler:
         entry = self.known_tables.entries.get(table)
         if entry is None:
             if self.known_tables.may_appear(table):
-                raise NotYet(f"{table} may exist: the tables of its dataset are not known yet", RETRY_SECONDS)
+                raise NotYet(
+                    f"{table} may exist, but its dataset has not been listed yet: try again later", RETRY_SECONDS
+                )
             raise UnknownTable(f"no table {table} is known")
         if table in self.running or any(waiting.entry.label == table for waiting in self._requests):
-            raise Refused("busy", f"{table} is already being worked on")
+            raise Refused(RefusalCode.BUSY, f"{table} is already being worked on")
         tenant = entry.work.ref.tenant
         if sum(waiting.entry.work.ref.tenant == tenant for waiting in self._requests) >= MAX_REQUESTS:
-            raise Refused("too_many_requests", f"{MAX_REQUESTS} runs of {tenant} are already queued; try again later")
-        turn = ScheduledRun(
+            raise Refused(
+                RefusalCode.TOO_MANY_REQUESTS, f"{MAX_REQUESTS} runs of {tenant} are already queued; try again later"
+            )
+        scheduled = ScheduledRun(
             entry=entry,
             run_id=new_run_id(),
             since=self.app.clock.now(),
@@ -127,26 +124,28 @@ class Scheduler:
             execute=execute,
             trigger=trigger,
         )
-        self._requests.append(turn)
+        self._requests.append(scheduled)
         self._wake.set()
-        return turn.run_id
+        return scheduled.run_id
 
     def cancel(self, run_id: str) -> bool:
         """End a run of this process. False if it has none of that id."""
-        turn = self.waiting_or_running(run_id)
-        if turn is not None:
-            turn.end(Stopped.CANCELLED)
-        return turn is not None
+        scheduled = self.waiting_or_running(run_id)
+        if scheduled is not None:
+            scheduled.end(Stopped.CANCELLED)
+        return scheduled is not None
 
     def waiting_or_running(self, run_id: str) -> ScheduledRun | None:
-        return next((turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id), None)
+        return next(
+            (scheduled for scheduled in (*self.running.values(), *self._requests) if scheduled.run_id == run_id), None
+        )
 
     def due_at(self, table: str) -> datetime | None:
-        return self._moments.get(table)
+        return self._due.at(table)
 
     def invalidate(self) -> None:
         """Somebody changed due times or holds: look at once."""
-        self._refreshed = None
+        self._due.invalidate()
         self._wake.set()
 
     async def step(self, tasks: asyncio.TaskGroup) -> None:
@@ -156,7 +155,7 @@ class Scheduler:
         await self._retire()
         for tenant, dataset in self.known_tables.wanted(now):
             tasks.create_task(self._look(self.app, tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
-        if await self._refresh(now):
+        if await self._due.refresh(now):
             self._start(tasks, await self._affordable(now))
 
     async def _look(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
@@ -169,42 +168,10 @@ class Scheduler:
             self._users[app] -= 1
             self._wake.set()
 
-    async def _refresh(self, now: datetime) -> bool:
-        """Due times and holds as the state store has them. Without it nothing is started."""
-        if self._refreshed is not None and timedelta(0) <= now - self._refreshed < REFRESH:
-            return True
-        try:
-            # Later on only what became due: a table that others have put off is found out when it is claimed.
-            rows = await self.app.state.due_times(until=now if self._due else None)
-            in_force = HoldIndex(await self.app.state.holds())
-        except StateError as exc:
-            if self._refreshed is not None:
-                log.warning("state_store_away", reason=str(exc))
-            self._refreshed = None
-            self.app.metrics.state_up.set(0)
-            return False
-        self._log_ended_holds(in_force, now)
-        self._holds = in_force
-        self.app.metrics.state_up.set(1)
-        set_back = [row for row in self._due.values() if row.last_finished and row.last_finished > now]
-        for row in set_back + [row for row in rows if self._due.get(row.table) != row]:
-            self._learn(row)
-        self._refreshed = now
-        return True
-
-    def _log_ended_holds(self, in_force: HoldIndex, now: datetime) -> None:
-        there = {hold.scope for hold in in_force.holds}
-        for hold in self._holds.holds:
-            if hold.ends_at is not None and hold.ends_at <= now and hold.scope not in there:
-                log.info("hold_ended", scope=hold.scope, since=hold.since, ends_at=hold.ends_at, by=hold.by)
-
-    def _learn(self, row: DueTime) -> None:
-        self._due[row.table] = row
-        self._moments.pop(row.table, None)
-
     async def _affordable(self, now: datetime) -> list[Due]:
-        """Tables whose time has come, without those that their tenant's budget of requests puts off."""
-        due = list(self._waiting(now))
+        """Tables whose time has come, without those that are paused or that their tenant's budget puts off."""
+        entries, waiting = self.known_tables.entries, self._due.waiting(self.running, now)
+        due = [one for one in waiting if not self._skips_paused(entries[one.table])]
         if all(tenant.requests_per_day is None for tenant in self.app.settings.tenants):
             return due
         try:
@@ -213,20 +180,20 @@ class Scheduler:
             log.warning("state_store_away", reason=str(exc))
             return []
         for table in late:
-            self._look_again_at[table] = now + request_budget.LOOK_AGAIN
-            self.app.metrics.count_skip(self.known_tables.entries[table].work.ref, request_budget.REASON)
+            self._due.look_again(table, now + request_budget.LOOK_AGAIN)
+            self.app.metrics.count_skip(entries[table].work.ref, request_budget.REASON)
         return [one for one in due if one.table not in late]
 
     def _start(self, tasks: asyncio.TaskGroup, waiting_now: list[Due]) -> None:
         places = self.app.settings.daemon.max_tables
-        requested = {turn.entry.label: turn for turn in self._requests if self._is_current(turn)}
-        due = self._one_suspect([one for one in waiting_now if one.table not in requested])
+        requested = {scheduled.entry.label: scheduled for scheduled in self._requests if self._is_current(scheduled)}
+        due = self._due.one_suspect([one for one in waiting_now if one.table not in requested], self.running)
         waiting = Counter(one.tenant for one in due)
         for tenant in self.app.settings.tenants:
             self.app.metrics.tables_due.labels(tenant.id).set(waiting[tenant.id])
         due += [
-            Due(tenant=str(turn.entry.work.ref.tenant), table=label, since=turn.since, requested=True)
-            for label, turn in requested.items()
+            Due(tenant=str(scheduled.entry.work.ref.tenant), table=label, since=scheduled.since, requested=True)
+            for label, scheduled in requested.items()
         ]
         most = share(places) if len(self.app.settings.tenants) > 1 else places
         for one in self._turns.choose(due, self._running_by_tenant(), places - len(self.running), most):
@@ -237,47 +204,25 @@ class Scheduler:
                 entry, now = self.known_tables.entries[one.table], self.app.clock.now()
                 self._begin(tasks, ScheduledRun(entry=entry, run_id=new_run_id(), since=now))
 
-    def _is_current(self, turn: ScheduledRun) -> bool:
+    def _is_current(self, scheduled: ScheduledRun) -> bool:
         """Can it begin under the newest settings? They may have changed while it waited."""
-        entry = self.known_tables.entries.get(turn.entry.label)
-        if turn.entry.app is self.app or entry is not None:
-            turn.entry = entry or turn.entry
+        entry = self.known_tables.entries.get(scheduled.entry.label)
+        if scheduled.entry.app is self.app or entry is not None:
+            scheduled.entry = entry or scheduled.entry
             return True
-        ref = turn.entry.work.ref
+        ref = scheduled.entry.work.ref
         if self.known_tables.not_looked_yet(ref.tenant, ref.dataset):
             return False
         gone = UnknownTable(
-            f"{turn.entry.label} is not known under the current settings, which changed after it was requested"
+            f"{scheduled.entry.label} is no longer configured: the settings changed after the run was requested"
         )
-        turn.entry = replace(turn.entry, app=self.app, work=replace(turn.entry.work, table=None, problem=gone))
+        scheduled.entry = replace(
+            scheduled.entry, app=self.app, work=replace(scheduled.entry.work, table=None, problem=gone)
+        )
         return True
 
-    def _waiting(self, now: datetime) -> Iterator[Due]:
-        """Tables whose time has come, and that nobody is known to work on."""
-        for label, entry in self.known_tables.entries.items():
-            if not entry.enabled or label in self.running:
-                continue
-            moment = self._moments.get(label)
-            if moment is None:
-                moment = self._moments[label] = due_times.due_at(self._due.get(label), entry.schedule, now)
-            if moment > now or self._look_again_at.get(label, now) > now:
-                continue
-            if self._skips_paused(entry):
-                continue
-            yield Due(tenant=str(entry.work.ref.tenant), table=label, since=moment)
-
-    def _one_suspect(self, due: list[Due]) -> list[Due]:
-        """Of tables whose last run ended with its process, only one runs at a time: whatever kills the process ends all
-        runs with it, and next time only one suspect, and tables that are none, should be running."""
-        suspects = {label for label, row in self._due.items() if row.last_outcome == due_times.INTERRUPTED}
-        if not suspects:
-            return due
-        waiting = sorted((one for one in due if one.table in suspects), key=lambda one: (one.since, one.table))
-        held_up = {one.table for one in (waiting if suspects & self.running.keys() else waiting[1:])}
-        return [one for one in due if one.table not in held_up]
-
     def _skips_paused(self, entry: Entry) -> bool:
-        if not self._holds or self._holds.covering(entry.label) is None:
+        if not self._due.holds or self._due.holds.covering(entry.label) is None:
             self._reported_paused.discard(entry.label)
             return False
         if entry.label not in self._reported_paused:
@@ -285,35 +230,32 @@ class Scheduler:
             self.app.metrics.count_skip(entry.work.ref, "paused")
         return True
 
-    def _begin(self, tasks: asyncio.TaskGroup, turn: ScheduledRun) -> None:
-        self.running[turn.entry.label] = turn
-        self._users[turn.entry.app] += 1
-        self._count_running(turn)
-        tasks.create_task(self._tend(turn), name=f"table {turn.entry.label}")
+    def _begin(self, tasks: asyncio.TaskGroup, scheduled: ScheduledRun) -> None:
+        self.running[scheduled.entry.label] = scheduled
+        self._users[scheduled.entry.app] += 1
+        self._count_running(scheduled)
+        tasks.create_task(self._run_scheduled(scheduled), name=f"table {scheduled.entry.label}")
 
-    async def _tend(self, turn: ScheduledRun) -> None:
-        label = turn.entry.label
+    async def _run_scheduled(self, scheduled: ScheduledRun) -> None:
+        label = scheduled.entry.label
         try:
-            ended = await tend(turn, self._jitter)
+            ended = await run_scheduled(scheduled, self._jitter)
             if ended.due is not None:
-                self._learn(ended.due)
-            if ended.look_again_at is not None:
-                self._look_again_at[label] = ended.look_again_at
-            else:
-                self._look_again_at.pop(label, None)
+                self._due.learn(ended.due)
+            self._due.look_again(label, ended.look_again_at)
             if ended.ran:
-                self.last_finished = turn.entry.app.clock.now()
+                self.last_finished = scheduled.entry.app.clock.now()
         finally:
             del self.running[label]
-            self._users[turn.entry.app] -= 1
-            self._count_running(turn)
+            self._users[scheduled.entry.app] -= 1
+            self._count_running(scheduled)
             self._wake.set()
 
     def _running_by_tenant(self) -> Counter[str]:
-        return Counter(str(turn.entry.work.ref.tenant) for turn in self.running.values())
+        return Counter(str(scheduled.entry.work.ref.tenant) for scheduled in self.running.values())
 
-    def _count_running(self, turn: ScheduledRun) -> None:
-        tenant = str(turn.entry.work.ref.tenant)
+    def _count_running(self, scheduled: ScheduledRun) -> None:
+        tenant = str(scheduled.entry.work.ref.tenant)
         self.app.metrics.tables_running.labels(tenant).set(self._running_by_tenant()[tenant])
 
     async def _retire(self) -> None:
@@ -325,8 +267,7 @@ class Scheduler:
     async def _rest(self) -> None:
         """Until something happens, the next table is due, or it is time for the next step."""
         now = self.app.clock.now()
-        soon = [moment for moment in self._moments.values() if moment > now]
-        next_due = min(soon, default=None)
+        next_due = self._due.next_after(now)
         seconds = STEP_SECONDS if next_due is None else min(STEP_SECONDS, (next_due - now).total_seconds())
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -30,7 +30,7 @@ from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
 from lakesweep.daemon import housekeeping, notifier, trash_keeper
-from lakesweep.daemon.admin_service import Control
+from lakesweep.daemon.admin_service import AdminService
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.known_tables import any_enabled
@@ -67,7 +67,7 @@ class Shutdown:
         self._grace_seconds = grace_seconds
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._heard, number)
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
@@ -89,7 +89,7 @@ class Shutdown:
         """How long to wait for running batches before they are cut off."""
         return self._grace_seconds * ORDERLY_SHARE
 
-    def _heard(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self.requested.is_set():
             log.warning("shutdown_forced", signal=number.name)
             os._exit(128 + number)
@@ -145,7 +145,7 @@ class Service:
             log.warning("events_not_read", reason=str(exc))
 
     async def _open_ports(self, ports: AsyncExitStack) -> None:
-        probed = Control(self.scheduler, self.checkup)
+        probed = AdminService(self.scheduler, self.checkup)
         metrics = await ports.enter_async_context(
             serving(metrics_app(probed), self.app.settings.metrics.listen, setting="metrics.listen")
         )
@@ -153,7 +153,7 @@ class Service:
         log.info("service_started", metrics=metrics, admin=admin, dashboard=f"http://{admin}/")
         self._announce(f"http://{admin}/")
 
-    async def _api(self, backend: Control) -> AbstractAsyncContextManager[str]:
+    async def _api(self, backend: AdminService) -> AbstractAsyncContextManager[str]:
         """SettingsError if it would be open to other machines without any token."""
         app, own = self.app, self.app.settings.admin
         await check_listen(own.listen, app.state)
@@ -164,13 +164,13 @@ class Service:
     async def _run_tasks(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(self.scheduler.run(), name="scheduler")
-            tidy = _every(housekeeping.EVERY_SECONDS, self._keep_house, "housekeeping_put_off")
+            housekeeper = _every(housekeeping.EVERY_SECONDS, self._run_housekeeping, "housekeeping_put_off")
             notify = _every(notifier.EVERY_SECONDS, self._notify, "notices_put_off")
             compare = _every(COMPARE_SECONDS, self.replicas.compare, "replicas_not_compared")
             sides = [
                 tasks.create_task(self.reloader.run(), name="settings"),
                 tasks.create_task(self._measure_lag(), name="event loop lag"),
-                tasks.create_task(tidy, name="housekeeping"),
+                tasks.create_task(housekeeper, name="housekeeping"),
                 tasks.create_task(trash_keeper.run(lambda: self.app), name="trash"),
                 tasks.create_task(notify, name="notices"),
                 tasks.create_task(compare, name="replicas"),
@@ -189,8 +189,8 @@ class Service:
             log.warning("work_cut_off", tables=len(self.scheduler.running))
             work.cancel()
 
-    async def _keep_house(self) -> None:
-        await housekeeping.tidy(self.app)
+    async def _run_housekeeping(self) -> None:
+        await housekeeping.run_once(self.app)
         await housekeeping.look_for_ghosts(self.app)
 
     async def _notify(self) -> None:

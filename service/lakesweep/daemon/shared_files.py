@@ -6,17 +6,15 @@ own roots; what lies outside is shared. A table whose head has not moved is not 
 or checkpoint that was read before, or of which an engine's cache says that all of it is inside. A table that is never
 cleaned is read all the same: one with `gc.enabled=false` is most likely one that uses the files of others. What can
 never be read (damage, encryption) is logged and skipped: its location still counts as a neighbour's. What may be
-readable later raises. A place may have other names: by a link or mount on a disk, or by another name of its bucket.
+readable later raises. A bucket may have other names; for those of a local directory see `linked_files`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,8 +23,8 @@ import structlog
 from lakesweep.aio import gather_bounded
 from lakesweep.cleanup import addresses
 from lakesweep.engines import common
-from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.engines.manifest_fingerprints import Digests
+from lakesweep.engines.manifest_cache import FingerprintCache
+from lakesweep.engines.manifest_fingerprints import SourceFingerprints
 from lakesweep.formats import registry as formats
 from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
@@ -35,7 +33,6 @@ from lakesweep.model.table import FACTS, TableRef
 from lakesweep.ports.references import ELSEWHERE, ReferenceSource
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import MatchBy, ReadsAnyway, Table, TableState
-from lakesweep.storage.local.same_place import RealPaths
 
 log = structlog.get_logger()
 
@@ -90,7 +87,7 @@ _NOTHING = Uses(_NONE, _NONE)
 class SharedFileIndex:
     """What the tables of one dataset use outside their roots, remembered by head and by source."""
 
-    def __init__(self, storage: Storage, cache: Callable[[], DigestCache | None] = lambda: None) -> None:
+    def __init__(self, storage: Storage, cache: Callable[[], FingerprintCache | None] = lambda: None) -> None:
         self._storage = storage
         self._cache = cache
         self._tables: dict[TableRef, tuple[tuple[str, str], Uses]] = {}
@@ -192,13 +189,15 @@ class SharedFileIndex:
         return self._sources[key]
 
 
-def _all_inside(cache: DigestCache | None, state: TableState, sources: Sequence[ReferenceSource]) -> frozenset[str]:
+def _all_inside(
+    cache: FingerprintCache | None, state: TableState, sources: Sequence[ReferenceSource]
+) -> frozenset[str]:
     """Sources that need not be read: an engine has read them. Not where a path below the root may mean another."""
     if not sources or FACTS[state.ref.format].clones_by_name:
         return frozenset()
     match_by = state.layout.match_by
     try:
-        return Digests(cache, sources, match_by=match_by, roots=state.roots, released=_NONE).all_inside()
+        return SourceFingerprints(cache, sources, match_by=match_by, roots=state.roots, released=_NONE).all_inside()
     except Exception as exc:  # noqa: BLE001 - a cache that fails only costs time
         log.warning("cache_unusable", table=state.ref.label, reason=str(exc))
         return frozenset()
@@ -220,23 +219,6 @@ def inside(used: dict[TableRef, Uses], roots: Iterable[Location], own: TableRef)
         ref: list(dict.fromkeys(path for root in places for path in uses.below(root))) for ref, uses in used.items()
     }
     return {ref: paths for ref, paths in found.items() if paths and ref != own}
-
-
-def really_below(used: dict[TableRef, Uses], place: Location) -> dict[TableRef, list[str]]:
-    """By the table that uses it: what leads below a local place through links, whatever it is called. Blocking."""
-    if not place.is_local:
-        return {}
-    root, directories = place.path.rstrip("/") + "/", dict[str, str]()
-
-    def real(path: str) -> str:
-        above, _, name = path.rpartition("/")
-        if above not in directories:
-            directories[above] = os.path.realpath(above)
-        found = f"{directories[above]}/{name}"
-        return os.path.realpath(found) if Path(found).is_symlink() else found
-
-    found = {ref: [path for path in uses.local_paths() if real(path).startswith(root)] for ref, uses in used.items()}
-    return {ref: paths for ref, paths in found.items() if paths}
 
 
 def file_names(used: dict[TableRef, Uses]) -> dict[str, TableRef]:
@@ -303,33 +285,3 @@ def under_other_names(used: pa.Array, root: Location) -> list[str]:
         below = keys.filter(pc.starts_with(keys, root.key_in_bucket))
         found += [root.raw + key.removeprefix(root.key_in_bucket) for key in below.to_pylist()]
     return found
-
-
-async def through_links(used: Mapping[TableRef, list[str]], roots: Sequence[Location]) -> dict[TableRef, list[str]]:
-    """By table: which of these local paths lead below the roots, as the roots spell them. Those that begin with a
-    root's own name are left out."""
-    local = [root for root in roots if root.is_local]
-    if not local or not any(used.values()):
-        return {}
-    return await asyncio.to_thread(_through_links, used, local)
-
-
-def _through_links(used: Mapping[TableRef, list[str]], roots: Sequence[Location]) -> dict[TableRef, list[str]]:
-    real = RealPaths()
-    ours = [(root.as_directory(), real.of_directory(root.path)) for root in roots]
-    found: dict[TableRef, list[str]] = {}
-    for ref, paths in used.items():
-        for path in paths:
-            theirs = real.of_file(path)
-            for root, names in ours:
-                below = [
-                    name.removeprefix(own) for name, own in zip(theirs, names, strict=True) if name.startswith(own)
-                ]
-                if below and not path.startswith(root.path):
-                    found.setdefault(ref, []).append(root.raw + below[0])
-    return found
-
-
-def top_directories(roots: Sequence[Location]) -> list[str]:
-    """Where another name of a local place may begin."""
-    return os.listdir("/") if any(root.is_local for root in roots) else []  # noqa: PTH208 - names only

@@ -1,4 +1,4 @@
-"""One table's turn: claim it, see whether it is still due, run it, write down when it is due again.
+"""One table's run: claim it, see whether it is still due, run it, write down when it is due again.
 
 The due time is read and written under the lease, so that of several replicas only one works on a table per cycle.
 Nothing that happens to the table gets out of here, except a cancellation.
@@ -53,10 +53,10 @@ class ScheduledRun:
         self.stop.set()
 
 
-def overruled(turn: ScheduledRun, settings: Settings) -> bool:
+def overruled(scheduled: ScheduledRun, settings: Settings) -> bool:
     """Do new settings forbid or change what a run under way does? One that only plans changes nothing."""
-    ref, before = turn.entry.work.ref, turn.entry.app.settings
-    rules = policy_for(before, ref.tenant, ref.dataset, ref.name, execute=turn.execute)
+    ref, before = scheduled.entry.work.ref, scheduled.entry.app.settings
+    rules = policy_for(before, ref.tenant, ref.dataset, ref.name, execute=scheduled.execute)
     if rules.dry_run:
         return False
     tenant, old_tenant = settings.tenant(ref.tenant), before.tenant(ref.tenant)
@@ -66,7 +66,9 @@ def overruled(turn: ScheduledRun, settings: Settings) -> bool:
     if (tenant.root, dataset) != (old_tenant.root, old_tenant.dataset(ref.dataset)):
         return True
     was, stays = (cleanup_for(one, ref.tenant, ref.dataset, ref.name).enabled for one in (before, settings))
-    return (was and not stays) or policy_for(settings, ref.tenant, ref.dataset, ref.name, execute=turn.execute) != rules
+    return (was and not stays) or policy_for(
+        settings, ref.tenant, ref.dataset, ref.name, execute=scheduled.execute
+    ) != rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,60 +82,62 @@ class RunEnd:
     ran: bool = False
 
 
-async def tend(turn: ScheduledRun, jitter: Callable[[], float]) -> RunEnd:
-    """Take the turn. The lease comes first; without it nothing is decided about the table."""
-    app, ref = turn.entry.app, turn.entry.work.ref
-    with logs.about(ref, turn.run_id):
+async def run_scheduled(scheduled: ScheduledRun, jitter: Callable[[], float]) -> RunEnd:
+    """Run it. The lease comes first; without it nothing is decided about the table."""
+    app, ref = scheduled.entry.app, scheduled.entry.work.ref
+    with logs.about(ref, scheduled.run_id):
         try:
-            async with app.claimed(ref, turn.run_id) as held:
-                return await _tend_claimed(turn, held, jitter)
+            async with app.claimed(ref, scheduled.run_id) as held:
+                return await _run_claimed(scheduled, held, jitter)
         except (Refused, LeaseLost) as exc:
             reason = exc.code if isinstance(exc, Refused) else "lease_lost"
             app.metrics.count_skip(ref, reason)
             log.info("table_skipped", reason=reason)
-            await _record_for_requester(turn, run_results.not_started(turn.run_id, ref, exc, app.clock.now()))
+            await _record_for_requester(scheduled, run_results.not_started(scheduled.run_id, ref, exc, app.clock.now()))
             pause = timedelta(seconds=app.settings.daemon.lease_seconds / 2)
             return RunEnd(look_again_at=app.clock.now() + pause)
         except LakesweepError as exc:
             # Only the state store can fail here; what is written down now is for this process alone.
-            run = _not_started(turn, exc)
-            return RunEnd(due=due_times.after_run(run, turn.entry.schedule, None, app.clock.now(), jitter=jitter()))
+            run = _not_started(scheduled, exc)
+            return RunEnd(
+                due=due_times.after_run(run, scheduled.entry.schedule, None, app.clock.now(), jitter=jitter())
+            )
         except Exception:
             app.metrics.count_panic(ref)
             log.exception("run_panicked")
-            return RunEnd(due=await _after_panic(turn), ran=True)
+            return RunEnd(due=await _after_panic(scheduled), ran=True)
 
 
-async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[], float]) -> RunEnd:
-    app, entry = turn.entry.app, turn.entry
+async def _run_claimed(scheduled: ScheduledRun, held: HeldLease, jitter: Callable[[], float]) -> RunEnd:
+    app, entry = scheduled.entry.app, scheduled.entry
     known = await app.state.get_due(entry.label)
     now = app.clock.now()
-    if not turn.requested:
+    if not scheduled.requested:
         if due_times.due_at(known, entry.schedule, now) > now:
             return RunEnd(due=known)
-        if interrupted := await _after_interruption(turn, known):
+        if interrupted := await _after_interruption(scheduled, known):
             return RunEnd(due=interrupted)
     chosen = await cadence.recall(app.state, entry.label) if entry.schedule.adaptive else None
-    lists = turn.requested or (chosen is not None and chosen.next_listing <= now)
+    lists = scheduled.requested or (chosen is not None and chosen.next_listing <= now)
     try:
         run = await app.run(
             await app.discovery.reopened(entry.work),
-            execute=turn.execute,
-            stop=turn.stop,
-            run_id=turn.run_id,
+            execute=scheduled.execute,
+            stop=scheduled.stop,
+            run_id=scheduled.run_id,
             held=held,
-            trigger=turn.trigger,
+            trigger=scheduled.trigger,
             listing=ListingMode.ALWAYS if lists else ListingMode.WHEN_DUE,
             regular_wait=entry.schedule.wait(now),
         )
     except LakesweepError as exc:
-        run = _not_started(turn, exc)
-    await _record_for_requester(turn, run)
+        run = _not_started(scheduled, exc)
+    await _record_for_requester(scheduled, run)
     with suppress(StateError):
         await request_budget.count(app.state, run, app.clock.now())
-    if turn.requested and run.outcome is Outcome.DRY_RUN:
+    if scheduled.requested and run.outcome is Outcome.DRY_RUN:
         return RunEnd(due=known, ran=True)  # somebody wanted to look; the regular cycle is not put off by it
-    stopped = turn.stopped if run.outcome is Outcome.FAILED else Stopped.NO
+    stopped = scheduled.stopped if run.outcome is Outcome.FAILED else Stopped.NO
     due = due_times.after_run(run, entry.schedule, known, app.clock.now(), jitter=jitter(), stopped=stopped)
     try:
         await held.check()
@@ -146,10 +150,10 @@ async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[]
     return RunEnd(due=due, ran=True)
 
 
-async def _after_interruption(turn: ScheduledRun, known: DueTime | None) -> DueTime | None:
-    """A run that its process did not outlive counts as a failure: what killed it (the memory that this table takes) may
-    do so again. It waits like any other, and after some in a row for a person. None if there was none."""
-    app, entry = turn.entry.app, turn.entry
+async def _after_interruption(scheduled: ScheduledRun, known: DueTime | None) -> DueTime | None:
+    """A run whose process died counts as a failure: what killed it (the memory that this table takes) may do so again.
+    The next run waits as after any failure, and after several in a row for a person. None if there was none."""
+    app, entry = scheduled.entry.app, scheduled.entry
     now = app.clock.now()
     if not await close_interrupted(app.state, entry.label, now):
         return None
@@ -160,23 +164,23 @@ async def _after_interruption(turn: ScheduledRun, known: DueTime | None) -> DueT
     return due
 
 
-def _not_started(turn: ScheduledRun, exc: LakesweepError) -> CleanupRun:
-    app = turn.entry.app
-    run = run_results.not_started(turn.run_id, turn.entry.work.ref, exc, app.clock.now())
+def _not_started(scheduled: ScheduledRun, exc: LakesweepError) -> CleanupRun:
+    app = scheduled.entry.app
+    run = run_results.not_started(scheduled.run_id, scheduled.entry.work.ref, exc, app.clock.now())
     app.metrics.count_run(run)
     run_results.log_result(run)
     return run
 
 
-async def _record_for_requester(turn: ScheduledRun, run: CleanupRun) -> None:
+async def _record_for_requester(scheduled: ScheduledRun, run: CleanupRun) -> None:
     """Whoever has the run's id can look up how it ended, also if it ended before it was recorded."""
-    if turn.requested:
+    if scheduled.requested:
         with suppress(StateError):  # it is there already, as nearly always
-            await turn.entry.app.state.start_run(run)
+            await scheduled.entry.app.state.start_run(run)
 
 
-async def _after_panic(turn: ScheduledRun) -> DueTime:
-    app, entry = turn.entry.app, turn.entry
+async def _after_panic(scheduled: ScheduledRun) -> DueTime:
+    app, entry = scheduled.entry.app, scheduled.entry
     before = None
     with suppress(StateError):
         before = await app.state.get_due(entry.label)

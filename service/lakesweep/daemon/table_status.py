@@ -174,7 +174,7 @@ async def _owner_of(
     app: App, location: Location, target: str | None, *, format: FormatName | None, root: str | None
 ) -> Work:
     if target is None and not app.discovery.datasets():
-        raise UnknownTable("no dataset is configured: give the table as --target, or a file with --config")
+        raise UnknownTable("no dataset is configured: give the table as --target, or a settings file as --config")
     works = await app.discovery.resolve(target, format=format, root=root)
     for work in works:
         near = await cycle_setup.TableSurroundings(app=app, work=work).neighbours()

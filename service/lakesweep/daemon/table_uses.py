@@ -18,7 +18,8 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside, through_links, top_directories
+from lakesweep.daemon.linked_files import through_links, top_directories
+from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside
 from lakesweep.daemon.table_locations import PlacesByTable, TableLocations
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
@@ -28,9 +29,9 @@ from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 log = structlog.get_logger()
 
 SHARED_FILES_KEPT_FOR = timedelta(minutes=5)
-"""So old may be at most what is known of files that tables use in each other's places, if reading them takes long."""
+"""If reading takes long, what tables use in each other's places may be known from a read up to this old."""
 QUICK_SECONDS = 0.5
-"""What takes no longer is read anew every time: a clone may have been made since."""
+"""A read that takes no longer is repeated every time: a clone may have been made since."""
 _REST = 4
 """The next read waits for this many times as long as the last one took."""
 

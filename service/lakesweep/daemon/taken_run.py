@@ -15,6 +15,7 @@ from lakesweep.daemon.ghost_table import RUNS_LOOKED_AT
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import LakesweepError, Refused, UnknownRun, UnknownTable
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import CleanupRun, Outcome, Restored
 from lakesweep.model.run_document import Run
 from lakesweep.model.store_rules import Versioning
@@ -42,7 +43,9 @@ class TakenRun:
             raise UnknownRun(f"there is no run {run_id!r}: `lakesweep runs` shows them")
         if document["restored"] is not None:
             of = document["restored"]["run_id"]
-            raise Refused("nothing_to_restore", f"run {run_id} took nothing: it restored what run {of} took")
+            raise Refused(
+                RefusalCode.NOTHING_TO_RESTORE, f"run {run_id} deleted nothing: it restored the files of run {of}"
+            )
         return cls(app=app, document=document)
 
     @property
@@ -103,7 +106,7 @@ class TakenRun:
             works = await app.resolve(self.document["location"] or "", format=ref.format, root=self.root.raw)
         work = next(iter(works), None)
         if work is None or work.table is None:
-            raise (work.problem if work else None) or UnknownTable(f"{ref} is not found: configure its dataset")
+            raise (work.problem if work else None) or UnknownTable(f"{ref} was not found: configure its dataset")
         return work.table
 
     async def _another_table(self) -> str | None:
@@ -121,9 +124,9 @@ class TakenRun:
             return None
         if Location.parse(trash["root"]) != root:
             raise Refused(
-                "trash_place",
+                RefusalCode.TRASH_PLACE,
                 f"run {run_id} moved files out of {trash['root']}, but the tenant's root is {root} now: "
-                "set it back to restore",
+                "set that back, then restore",
             )
         return RunTrash(place=Location.parse(trash["place"]), root=root, run_id=run_id)
 
@@ -159,16 +162,17 @@ class TakenRun:
             async for page in pages:
                 columns = (page.column(name).to_pylist() for name in ("path", "size_bytes"))
                 for path, size in zip(*columns, strict=True):
-                    is_left = layout.classify(path).foreign and not layout.stranger([path])
+                    is_left = layout.classify(path).foreign and not layout.foreign_name([path])
                     if sizes.get(path) != size and not is_left:
                         raise Refused(
-                            "foreign_table",
+                            RefusalCode.FOREIGN_TABLE,
                             f"{place} is in use by something else ({path} was not the ghost's): nothing is restored "
                             "there",
                         )
 
     async def _own_sizes(self) -> dict[str, int]:
-        """By path: what all plans that were begun named. One that was cut off has left the rest to the next."""
+        """Sizes by path, from every plan of the ghost whose execution began: an interrupted run leaves the rest to the
+        next one."""
         state, artifacts = self.app.state, self.app.artifacts
         sizes: dict[str, int] = {}
         seen: set[str] = set()
@@ -193,12 +197,12 @@ class Undone:
     run: CleanupRun | None
     """None of a dry run."""
     taken: Run
-    """The run that is taken back."""
+    """The run whose files are restored."""
     head_stands: bool = True
     """Is the metadata still there that the run began with?"""
 
     @property
-    def why_in_vain(self) -> str | None:
+    def why_nothing_restored(self) -> str | None:
         """Why nothing can be brought back, if so."""
         return why_nothing(self.result, dry_run=self.of_dry_run)
 

@@ -38,7 +38,7 @@ class Work:
     bare_tenant: str = ""
     """The tenant whose root a bare location lies in, if any."""
     former: str | None = None
-    """Of a ghost: the label of the table that was last planned there. Its rules and holds hold on."""
+    """Of a ghost: the label of the table that was last planned there. Its rules and holds still apply."""
 
     def opened(self) -> Table:
         """The table. Raises why it could not be opened."""
@@ -58,7 +58,7 @@ class Work:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a hold may cover it by: its label, and a bare location also as one of its tenant's."""
+        """The names that a hold may cover it by: its label; for a bare location also with its tenant in front."""
         label = self.ref.label
         if self.former:
             return (label, self.former)
@@ -66,7 +66,7 @@ class Work:
 
     @property
     def is_held_with(self) -> str | None:
-        """The tenant any of whose holds may be meant for it: that of a ghost which was nobody knows what table."""
+        """For a ghost whose former table is unknown: its tenant, because any hold there may be meant for it."""
         return self.ref.tenant if is_ghost(self.ref.label) and not self.former else None
 
     @property

@@ -204,7 +204,6 @@ class _Emptying:
             journal=app.state,
             audit=audit,
             fence=held,
-            fencing_token=held.token,
             revalidate=nothing,
             stop=StopRequest(),
             progress=silent,

@@ -11,7 +11,7 @@ from datetime import datetime
 import structlog
 
 from lakesweep.cleanup.delete_gate import GatedDeleter
-from lakesweep.formats.spec import Tidy
+from lakesweep.formats.spec import UnpublishedRemover
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
@@ -21,7 +21,7 @@ from lakesweep.storage.local.walk import empty_directories
 log = structlog.get_logger()
 
 
-class GatedTidy(Tidy):
+class GatedUnpublishedRemover(UnpublishedRemover):
     """Opens a deleter for each call and never raises: what is left behind is found again as an orphan.
 
     Without a table's roots the gate lets nothing through.
@@ -39,10 +39,10 @@ class GatedTidy(Tidy):
         self._table_roots = tuple(table_roots)
         self._age_by = age_by
 
-    def within(self, roots: Sequence[Location]) -> GatedTidy:
-        return GatedTidy(self._open_deleter, self._tenant_root, roots, self._age_by)
+    def within(self, roots: Sequence[Location]) -> GatedUnpublishedRemover:
+        return GatedUnpublishedRemover(self._open_deleter, self._tenant_root, roots, self._age_by)
 
-    async def discard(self, paths: Sequence[str]) -> None:
+    async def remove_unpublished(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
         if not paths:
             return
@@ -52,7 +52,7 @@ class GatedTidy(Tidy):
         except LakesweepError as exc:
             log.warning("unpublished_files_left", files=len(paths), why=str(exc))
             return
-        failed = [outcome for outcome in outcomes if outcome.fate is DeleteStatus.FAILED]
+        failed = [outcome for outcome in outcomes if outcome.status is DeleteStatus.FAILED]
         if failed:
             log.warning("unpublished_files_left", files=len(failed), why=failed[0].why)
 

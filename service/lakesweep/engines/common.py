@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from lakesweep import aio
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
+from lakesweep.engines.listing import Listing
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN, MISSING_SHOWN, OrphanPlan, Verdict
 from lakesweep.model.location import Location
 from lakesweep.ports.engine import Marked, OrphanJob
 from lakesweep.ports.references import ELSEWHERE, TOLERATED, References, ReferenceSource
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.table import MatchBy
+from lakesweep.ports.table import MatchBy, Shortlist
 
 if TYPE_CHECKING:
     from lakesweep.engines.duckdb_plan import Findings  # Spark workers use this module too and need no database
@@ -46,7 +47,7 @@ def asked_singly(listed: int) -> int:
 
 def looks_for_missing(job: OrphanJob) -> bool:
     """Does a live file that was not listed count as missing? Not if only expiring files were looked at."""
-    return job.shortlist is None or job.shortlist.tolerates_all
+    return not isinstance(job.look_at, Shortlist) or job.look_at.tolerates_all
 
 
 def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
@@ -116,6 +117,7 @@ async def there_after_all(
 
 def assemble(
     job: OrphanJob,
+    listing: Listing,
     marked: Marked,
     findings: Findings,
     *,
@@ -130,7 +132,8 @@ def assemble(
         cutoff=job.cutoff,
         candidates=findings.verdicts[Verdict.ORPHAN],
         matched=findings.verdicts[Verdict.LIVE].files,
-        listed=job.shortlist is None,
+        listed=not isinstance(job.look_at, Shortlist),
+        as_of=listing.as_of,
         skipped_sources=skipped,
         rows_path=job.rows_path,
         digest=digest,

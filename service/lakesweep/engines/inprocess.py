@@ -27,7 +27,7 @@ from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
 from lakesweep.engines import common
 from lakesweep.engines.duckdb_plan import SEEN_SCHEMA, Detection
 from lakesweep.engines.listing import Listing, Shard, of_roots, planned
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.engines.references import ReferencePhase
 from lakesweep.engines.scratch import Spill, scratch
 from lakesweep.engines.sources import SourceReader
@@ -55,7 +55,7 @@ class InProcessEngine:
         *,
         storage: Storage,
         decoder: Callable[[FormatName], Decode],
-        cache: DigestCache | None,
+        cache: FingerprintCache | None,
         scratch_dir: Path,
         memory_limit: str,
         concurrency: int = 16,
@@ -122,7 +122,7 @@ class InProcessEngine:
         digest = await self._run(work, partial(work.write_rows, job.rows_path))
         watch.lap("write")
         return common.assemble(
-            job, marked, findings, skipped=phase.skipped, digest=digest, engine=self.name, timings=watch.laps
+            job, listing, marked, findings, skipped=phase.skipped, digest=digest, engine=self.name, timings=watch.laps
         )
 
     async def _find_missing(self, job: OrphanJob, work: Detection, phase: ReferencePhase, listed: int) -> None:

@@ -12,7 +12,8 @@ import math
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from datetime import datetime
+from typing import Protocol, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,8 @@ from lakesweep.engines.inventory import lists, rows
 from lakesweep.engines.inventory.lists import DataFile, FileList
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
-from lakesweep.ports.engine import Inventory, OrphanJob
+from lakesweep.model.refusal import RefusalCode
+from lakesweep.ports.engine import Everything, Inventory, OrphanJob
 from lakesweep.ports.storage import LISTING_SCHEMA, Part, Storage, stat_or_none
 from lakesweep.ports.table import Shortlist
 
@@ -132,6 +134,8 @@ class Listing:
     """Shards that one process should read concurrently."""
     inventory: str | None = None
     """The inventory that the shards come from."""
+    as_of: datetime | None = None
+    """When that inventory was made; None if storage is listed now."""
     asked: int = 0
     """Objects requested singly in addition to it."""
     divided: bool = False
@@ -141,7 +145,7 @@ class Listing:
         """An inventory without a single object of the table covers another place. An empty plan would hide that."""
         if self.inventory is not None and count <= self.asked:
             raise Refused(
-                "inventory_elsewhere",
+                RefusalCode.INVENTORY_ELSEWHERE,
                 f"{self.inventory} lists no object of this table: it covers another location or is older than it",
             )
 
@@ -177,22 +181,29 @@ def _named(objects: tuple[str, ...]) -> Iterator[NamedShard]:
 
 
 async def planned(job: OrphanJob, storage: Storage, wanted: int = 1) -> Listing:
-    """The listing for a job: its shortlist or its inventory if it has one, else its roots, divided into `wanted` shards
-    if that is more than one."""
-    if job.shortlist is not None:
-        return _of_shortlist(job.shortlist)
-    if job.inventory is not None:
-        return await _of_inventory(job, job.inventory, storage)
-    return of_roots(job) if wanted == 1 else await of_parts(job, storage, wanted)
+    """The listing of what a job looks at. Its roots are divided into `wanted` shards if that is more than one."""
+    match job.look_at:
+        case Shortlist() as shortlist:
+            return _of_shortlist(shortlist)
+        case Inventory() as inventory:
+            return await _of_inventory(job, inventory, storage)
+        case Everything():
+            return of_roots(job) if wanted == 1 else await of_parts(job, storage, wanted)
+        case _:
+            assert_never(job.look_at)
 
 
 async def _of_inventory(job: OrphanJob, inventory: Inventory, storage: Storage) -> Listing:
     found = await lists.find(storage, inventory, job.roots)
     log.info("inventory_taken", address=found.address, created_at=found.created_at, data_files=len(found.files))
-    source, asked = replace(found, files=()), job.history
+    source, asked = replace(found, files=()), inventory.asked
     files = (InventoryShard(source=source, file=file, roots=job.roots, without=asked) for file in found.files)
     listing = Listing(
-        shards=(*files, *_named(asked)), at_once=_FILES_AT_ONCE, inventory=found.address, asked=len(asked)
+        shards=(*files, *_named(asked)),
+        at_once=_FILES_AT_ONCE,
+        inventory=found.address,
+        as_of=found.created_at,
+        asked=len(asked),
     )
     if not found.files:
         listing.check_rows(0)

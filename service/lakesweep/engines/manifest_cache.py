@@ -73,7 +73,7 @@ _PACKS = (PACK_SCHEMA,)
 _OBJECTS = (pa.schema([pa.field("data", pa.binary(), nullable=False)]),)
 
 
-class DigestCache:
+class FingerprintCache:
     """Decoded references by source; the least recently used are evicted first. Thread-safe."""
 
     def __init__(self, directory: Path, *, limit_bytes: int, key: bytes) -> None:
@@ -179,11 +179,11 @@ class DigestCache:
         start = _KEY_LENGTH.size
         (length,) = _KEY_LENGTH.unpack(body[:start])
         if body[start : start + length] != key:
-            raise ValueError("entry of another source")
+            raise ValueError("the entry belongs to another source")
         with ipc.open_stream(pa.py_buffer(body[start + length :])) as reader:
             batch = reader.read_next_batch()
         if batch.schema not in schemas:
-            raise ValueError("not what an entry of this kind holds")
+            raise ValueError("the entry has an unexpected schema")
         return batch
 
     def _signature(self, body: bytes | memoryview) -> bytes:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakesweep.cleanup import addresses
 from lakesweep.engines import fingerprints
-from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache, cacheable, falls_short
+from lakesweep.engines.manifest_cache import PACK_SCHEMA, FingerprintCache, cacheable, falls_short
 from lakesweep.model.location import Location
 from lakesweep.ports.references import ReferenceSource
 from lakesweep.ports.table import MatchBy
@@ -52,13 +52,13 @@ class Ready(NamedTuple):
     """Fingerprints of any number of sources, as STAND_IN_SCHEMA."""
 
 
-class Digests:
+class SourceFingerprints:
     """The fingerprints of one plan. Call `stored` and consume it, then `rest`, `add` for each source read (from any
     thread), `flush` and `save`."""
 
     def __init__(
         self,
-        cache: DigestCache | None,
+        cache: FingerprintCache | None,
         sources: Sequence[ReferenceSource],
         *,
         match_by: MatchBy,

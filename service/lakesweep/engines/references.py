@@ -21,8 +21,8 @@ from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
 from lakesweep.engines import common
 from lakesweep.engines.duckdb_plan import Detection
-from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.engines.manifest_fingerprints import STAND_IN_SCHEMA, Digests, Ready
+from lakesweep.engines.manifest_cache import FingerprintCache
+from lakesweep.engines.manifest_fingerprints import STAND_IN_SCHEMA, Ready, SourceFingerprints
 from lakesweep.engines.scratch import Spill
 from lakesweep.engines.sources import SourceReader, Use
 from lakesweep.model.errors import EngineFailed, Indeterminate
@@ -40,12 +40,12 @@ class ReferencePhase:
     references: References
     work: Detection
     reader: SourceReader
-    cache: DigestCache | None
+    cache: FingerprintCache | None
     threads: Executor
     skipped: int = field(init=False, default=0)
     """The number of expired sources that could not be read."""
     _place: Use[pa.RecordBatch] = field(init=False)
-    _digests: Digests | None = field(init=False, default=None)
+    _fingerprints: SourceFingerprints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._place = common.placing(self.job.layout.match_by, self.job.roots)
@@ -57,13 +57,13 @@ class ReferencePhase:
         ):
             released = await self._named_directly(spill)
             match_by, roots = self.job.layout.match_by, self.job.roots
-            new = partial(Digests, self.cache, self.references.sources, match_by=match_by, roots=roots)
-            self._digests = digests = await self._in_thread(partial(new, released=released))
+            new = partial(SourceFingerprints, self.cache, self.references.sources, match_by=match_by, roots=roots)
+            self._fingerprints = fingerprints = await self._in_thread(partial(new, released=released))
             try:
-                await self._stored(standing, digests)
-                await self._rest(spill, standing, digests)
+                await self._stored(standing, fingerprints)
+                await self._rest(spill, standing, fingerprints)
             finally:
-                await self._in_thread(digests.save)
+                await self._in_thread(fingerprints.save)
 
     async def recall(self, numbers: Sequence[int]) -> None:
         """Read these sources completely, although their fingerprints were enough so far."""
@@ -76,8 +76,8 @@ class ReferencePhase:
 
     async def invalidate_and_fail(self) -> NoReturn:
         """The references read again do not match their fingerprints, so this plan cannot be trusted."""
-        if self._digests is not None:
-            await self._in_thread(self._digests.forget)
+        if self._fingerprints is not None:
+            await self._in_thread(self._fingerprints.forget)
         raise EngineFailed(
             "a manifest was modified in place; its cache entry was dropped and the next run reads everything again"
         )
@@ -99,17 +99,17 @@ class ReferencePhase:
                 released.append(addresses.placed_keys(placed))
         return pa.concat_arrays(released)
 
-    async def _stored(self, standing: Spill, digests: Digests) -> None:
-        packs = digests.stored()
+    async def _stored(self, standing: Spill, fingerprints: SourceFingerprints) -> None:
+        packs = fingerprints.stored()
         while (rows := await self._in_thread(partial(next, packs, None))) is not None:
             await standing.add(rows)
 
-    async def _rest(self, spill: Spill, standing: Spill, digests: Digests) -> None:
+    async def _rest(self, spill: Spill, standing: Spill, fingerprints: SourceFingerprints) -> None:
         def use(source: ReferenceSource, batch: pa.RecordBatch) -> Ready:
-            return digests.add(source, self._place(source, batch))
+            return fingerprints.add(source, self._place(source, batch))
 
         # References go into the cache only where fingerprints are not enough.
-        sources = self.reader.read(digests.rest(), use, keep=lambda ready: ready.in_full is not None)
+        sources = self.reader.read(fingerprints.rest(), use, keep=lambda ready: ready.in_full is not None)
         async with aclosing(sources) as found:
             async for _, ready in found:
                 if ready is None:
@@ -118,7 +118,7 @@ class ReferencePhase:
                 if ready.in_full is not None:
                     await spill.add(ready.in_full)
                 await standing.add(ready.stand_ins)
-        await standing.add(await self._in_thread(digests.flush))
+        await standing.add(await self._in_thread(fingerprints.flush))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
+from lakesweep.engines.scratch import remove_abandoned
 from lakesweep.engines.spark import startup
-from lakesweep.engines.spark.backends import SCRATCH, SparkConfig
+from lakesweep.engines.spark.config import SCRATCH, SparkConfig
 from lakesweep.model import run_document
 from lakesweep.model.errors import EngineFailed, SettingsError
 from lakesweep.model.run import EngineChoice
@@ -100,17 +101,15 @@ def open_spark(
     discard: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     cache_scope: str = "",
     cache_key: bytes | None = None,
-    small_rows: int | None = None,
 ) -> SparkEngine:
     """The Spark engine. With `spec` executors open the stores that `storage` reads here. A scratch location in a store
     that Lakesweep supports needs `scratch_spec` to open it, and `discard`, which removes objects of it and no
-    others. `small_rows` overrides the setting: tables up to that size are joined in this process."""
+    others."""
     from lakesweep.engines.spark.engine import SparkEngine  # noqa: PLC0415 - few tables need it
     from lakesweep.engines.spark.join_here import JoinHere  # noqa: PLC0415 - likewise
     from lakesweep.engines.spark.scratch import choose as choose_scratch  # noqa: PLC0415 - likewise
     from lakesweep.engines.spark.session import shared_runtime  # noqa: PLC0415 - likewise
 
-    rows = config.small_rows if small_rows is None else small_rows
     return SparkEngine(
         runtime=shared_runtime(config),
         storage=storage,
@@ -118,8 +117,25 @@ def open_spark(
         decoder=decoder,
         cache=open_cache(data_dir, cache_scope, cache_key),
         scratch=choose_scratch(config, data_dir / "scratch", scratch_spec, discard),
-        small=JoinHere(directory=data_dir / "scratch", rows=rows),
+        small=JoinHere(directory=data_dir / "scratch", rows=config.small_rows),
     )
+
+
+async def tidy_scratch(
+    *,
+    data_dir: Path,
+    config: SparkConfig,
+    scratch_spec: StorageSpec,
+    discard: Callable[[Sequence[str]], Awaitable[None]],
+) -> None:
+    """Remove what killed processes left in scratch, as the next plan would; plans under way keep theirs. Where only
+    Spark can write, plans alone do it. Raises EngineFailed if the place cannot be reached."""
+    await remove_abandoned(data_dir / "scratch")
+    if config.scratch is None:
+        return
+    from lakesweep.engines.spark.scratch import choose as choose_scratch  # noqa: PLC0415 - few services need it
+
+    await choose_scratch(config, data_dir / "scratch", scratch_spec, discard).remove_abandoned()
 
 
 def spark_config(master: str, remote: str | None, conf: Mapping[str, str], scratch: str | None = None) -> SparkConfig:
@@ -150,16 +166,16 @@ def choose(
     if kind == "auto":
         return _by_size(spark_above_files, estimate, available)
     if kind not in available:
-        raise SettingsError(f'engine.kind = "{kind}": not available in this build (have: {", ".join(available)})')
+        raise SettingsError(f'engine.kind = "{kind}": not available in this build (available: {", ".join(available)})')
     return EngineChoice(kind=kind, why=f'engine.kind = "{kind}"')
 
 
-def open_cache(data_dir: Path, scope: str, key: bytes | None) -> DigestCache | None:
+def open_cache(data_dir: Path, scope: str, key: bytes | None) -> FingerprintCache | None:
     """What engines with the same scope use. Without a key to sign it with there is none."""
     if key is None:
         return None
     name = hashlib.sha256(scope.encode()).hexdigest()[:16]
-    return DigestCache(data_dir / "cache" / name, limit_bytes=CACHE_BYTES, key=key)
+    return FingerprintCache(data_dir / "cache" / name, limit_bytes=CACHE_BYTES, key=key)
 
 
 def _by_size(spark_above_files: int, estimate: Estimate | None, available: Collection[str]) -> EngineChoice:

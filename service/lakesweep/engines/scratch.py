@@ -1,7 +1,7 @@
 """A directory for one plan's intermediate files, removed when the plan is done, whatever happens; and those files.
 
-A killed process leaves its directory behind. The next process to create one finds it by its lock, which died with its
-owner, and removes it.
+A killed process leaves its directory behind. The next process to create one, or housekeeping, finds it by its lock,
+which died with its owner, and removes it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ async def scratch(parent: Path) -> AsyncIterator[Path]:
         yield directory
     finally:
         await asyncio.to_thread(_remove, directory, lock)
+
+
+async def remove_abandoned(parent: Path) -> None:
+    """Remove the directories of killed processes, as `scratch` does before it makes one. Those in use stay."""
+    await asyncio.to_thread(_remove_abandoned, parent)
 
 
 def _make(directory: Path) -> TextIO:

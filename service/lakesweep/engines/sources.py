@@ -19,7 +19,7 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.engines.common import naming
-from lakesweep.engines.manifest_cache import DigestCache, cacheable
+from lakesweep.engines.manifest_cache import FingerprintCache, cacheable
 from lakesweep.model.errors import Indeterminate, StorageError, Unreadable
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import Decode, ReferenceSource
@@ -49,7 +49,7 @@ class SourceReader:
 
     storage: Storage
     decoder: Callable[[FormatName], Decode]
-    cache: DigestCache | None
+    cache: FingerprintCache | None
     concurrency: int
     threads: Executor
 
@@ -127,7 +127,7 @@ class SourceReader:
         return made
 
     async def _look_up_all(
-        self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]
+        self, cache: FingerprintCache, sources: Sequence[ReferenceSource], use: Use[T]
     ) -> AsyncGenerator[LookedUp[T], None]:
         """All sources chunk by chunk, some chunks ahead of the consumer."""
         ahead: deque[asyncio.Future[LookedUp[T]]] = deque()
@@ -144,7 +144,7 @@ class SourceReader:
                 future.cancel()
             await asyncio.gather(*ahead, return_exceptions=True)
 
-    def _look_up(self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]) -> LookedUp[T]:
+    def _look_up(self, cache: FingerprintCache, sources: Sequence[ReferenceSource], use: Use[T]) -> LookedUp[T]:
         hits: list[tuple[ReferenceSource, T | None]] = []
         misses = []
         for source in sources:

@@ -118,7 +118,7 @@ def values(records: Sequence[Mapping[str, Any]], path: Sequence[str]) -> list[An
         try:
             found = [None if one is None else one.get(part) for one in found]
         except AttributeError as exc:  # a branch of a union that is not the record
-            raise ContainerError(f"a row has something else where {part} should be") from exc
+            raise ContainerError(f"a row has an unexpected value where {part} should be") from exc
     return found
 
 

@@ -233,7 +233,7 @@ def _takes_nothing(schema: Any, named: dict[str, bool]) -> bool:
             answer = named[name] = all(inner)
         case {"type": "array", "items": items}:
             if _takes_nothing(items, named):
-                raise ContainerError("its schema has lists of nothing")
+                raise ContainerError("its schema has an array whose items take no bytes")
         case {"type": "map", "values": values}:
             _takes_nothing(values, named)
         case {"type": "fixed", "size": size}:

@@ -45,4 +45,4 @@ class TooMuch(ValueError):
     """More than the allowance. A ValueError, as other damage is."""
 
     def __init__(self, allowed: int) -> None:
-        super().__init__(f"it becomes larger than the {allowed} bytes that metadata of its size may have")
+        super().__init__(f"it expands to more than the {allowed} bytes that are allowed for a file of its size")

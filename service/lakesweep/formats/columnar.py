@@ -200,7 +200,7 @@ class _Worker:
         self.usable = False
         code = self._process.wait()
         if code == OUT_OF_MEMORY:
-            return ValueError(f"decoding it takes more than the {self._room >> 20} MiB that a file of its size may")
+            return ValueError(f"decoding it takes more than the {self._room >> 20} MiB allowed for a file of its size")
 
         why = "it takes too much memory or time, or is damaged"
         return ValueError(f"the process that decoded it has ended ({code}): {why}")

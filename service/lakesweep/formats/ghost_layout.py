@@ -93,12 +93,12 @@ class GhostLayout:
         in_bucket = directories and _BUCKET.fullmatch(directories[-1]) and name.startswith(_IN_BUCKET)
         return _DATA if written or in_bucket or name == "_SUCCESS" else _FOREIGN
 
-    def stranger(self, paths: Iterable[str]) -> str | None:
+    def foreign_name(self, paths: Iterable[str]) -> str | None:
         """The first of these that is the metadata of a further table, or of the trash: then the place is not the former
         table's alone."""
-        return next((path for path in paths if self._is_strange(path[len(self.root) :])), None)
+        return next((path for path in paths if self._is_foreign_name(path[len(self.root) :])), None)
 
-    def _is_strange(self, relative: str) -> bool:
+    def _is_foreign_name(self, relative: str) -> bool:
         directories = relative.split("/")[:-1]
         if TRASH_NAME in directories or markers.HUDI in directories:
             return True

@@ -14,18 +14,18 @@ from lakesweep.ports.clock import Clock
 from lakesweep.ports.storage import KnownContents, Storage, Writer
 
 
-class Tidy:
+class UnpublishedRemover:
     """The little deleting that a commit and a finished sweep need. Formats have no other way to delete. What they
     may ask for is narrow: files of their own making that were never published, and directories that are empty. The
     composition root gives them a child of this and keeps the gate. It never raises for what a store says: leaving
     something behind is harmless. This one leaves all: unpublished files stay until they are old enough to be
     orphans."""
 
-    def within(self, roots: Sequence[Location]) -> Tidy:  # noqa: ARG002
+    def within(self, roots: Sequence[Location]) -> UnpublishedRemover:  # noqa: ARG002
         """The same for one table: nothing outside its roots is touched. Before this is called, nothing at all is."""
         return self
 
-    async def discard(self, paths: Sequence[str]) -> None:
+    async def remove_unpublished(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
 
     async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:  # noqa: ARG002
@@ -38,12 +38,12 @@ class Tidy:
 
 
 async def remove_empty_directories(
-    tidy: Tidy, root: Location, older_than: datetime, is_ours: Callable[[str], bool]
+    remover: UnpublishedRemover, root: Location, older_than: datetime, is_ours: Callable[[str], bool]
 ) -> None:
     """Those of the table's own below `root` that have been empty since then."""
-    ours = [path for path in await tidy.empty_directories(root, older_than) if is_ours(path)]
+    ours = [path for path in await remover.empty_directories(root, older_than) if is_ours(path)]
     if ours:
-        await tidy.remove_empty_directories(root, ours)
+        await remover.remove_empty_directories(root, ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Tools:
     clock: Clock
     writer: Writer | None = None
     """Without one nothing can be committed by this process itself."""
-    tidy: Tidy | None = None
+    remover: UnpublishedRemover | None = None
     survey: Storage | None = None
     """Reads where a catalog's other tables are, which may be outside of what `storage` reads."""
     contents: KnownContents | None = None

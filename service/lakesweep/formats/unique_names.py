@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lakesweep.model.location import Location
+from lakesweep.model.location import DOT_SEGMENT, Location
 from lakesweep.ports.table import Shortlist
 
 _HEX = "[0-9a-fA-F]"
 _UUID = re.compile(f"(?<!{_HEX}){_HEX}{{8}}-{_HEX}{{4}}-[1-8]{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}(?!{_HEX})")
 """With its dashes, version and variant. 32 digits without them may be a digest or a fixed id, which are given again."""
-_DOT_SEGMENT = re.compile(r"/\.{1,2}(/|$)")
+_DOTS = re.compile(DOT_SEGMENT)
 
 
 def is_unique(name: str) -> bool:
@@ -27,7 +27,7 @@ def shortlist(sizes: Mapping[str, int | None]) -> Shortlist:
     recorded: dict[str, int] = {}
     for path, size in sizes.items():
         place = Location.parse_or_none(path)
-        if place is None or place.raw.endswith("/") or _DOT_SEGMENT.search(place.path):
+        if place is None or place.raw.endswith("/") or _DOTS.search(place.path):
             continue
         if size is None or not is_unique(place.raw.rpartition("/")[2]):
             checked.add(place.raw)

@@ -119,7 +119,7 @@ class Client:
         try:
             tables = json.loads(done.stdout)["tables"]
         except (ValueError, KeyError):
-            raise LakesweepFailed(done.stderr.strip() or f"{self.command} ended with {done.returncode}") from None
+            raise LakesweepFailed(done.stderr.strip() or f"{self.command} exited with code {done.returncode}") from None
         if not tables:
             raise LakesweepFailed(done.stderr.strip() or "no table was found")
         return [_ended(table) for table in tables]
@@ -159,7 +159,7 @@ class Client:
             if now.outcome != "running":
                 return now
             if time.monotonic() > until:
-                raise LakesweepFailed(f"{target} has not ended in {self.timeout_seconds:g} s (run {now.run_id})")
+                raise LakesweepFailed(f"{target} did not end within {self.timeout_seconds:g} s (run {now.run_id})")
             sleep(POLL_SECONDS)
 
     def _request(self, path: str, body: dict[str, Any] | None = None) -> Any:

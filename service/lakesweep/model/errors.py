@@ -31,6 +31,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from lakesweep.model.refusal import RefusalCode
+
 
 class FailureKind(StrEnum):
     """The kind of a store's failure, for counting. The store's message is for people."""
@@ -72,7 +74,7 @@ class NotYet(LakesweepError):
 class Refused(LakesweepError):
     """A guard said no. Not retried by itself; a person reads `reason`."""
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: RefusalCode, reason: str) -> None:
         self.code = code
         self.reason = reason
         super().__init__(f"{code}: {reason}")
@@ -161,9 +163,7 @@ class TooLarge(StorageError):
 
     def __init__(self, address: str, limit: int) -> None:
         self.limit = limit
-        super().__init__(
-            address, f"it has more than {limit} bytes: more than is recorded of it, or than storage.max_metadata_bytes"
-        )
+        super().__init__(address, f"it is larger than {limit} bytes: its recorded size, or storage.max_metadata_bytes")
 
 
 class AlreadyThere(StorageError):
@@ -178,3 +178,5 @@ class Unavailable(StorageError):
     """The store did not answer in time, throttled us or failed. A later try may work."""
 
     kind = FailureKind.UNAVAILABLE
+    tried_again = False
+    """Did the store's own client repeat the request? Then no layer above does."""

@@ -106,6 +106,8 @@ class OrphanPlan:
     """Files that have not been seen unreferenced for long enough. Counted as YOUNG, not as candidates."""
     listed: bool = True
     """False if only single objects were checked: unreferenced and missing files were not looked for."""
+    as_of: datetime | None = None
+    """When the list of objects was made, if that was before this plan: they may have changed since then."""
     skipped_sources: int = 0
     """Sources of expiring snapshots that could not be read: files that only they name stay for their grace period."""
     rows_path: str

@@ -55,11 +55,12 @@ class LeftoverCount(TypedDict):
     kind: Annotated[LeftoverKind, Described(description="trash, noncurrent_versions or incomplete_uploads.")]
     counted_at: Moment
     found: Annotated[Tally | None, Described(description="Null: not counted, for the reason in `problem`.")]
-    complete: Annotated[bool, Described(description="Whether that is all there is.")]
+    complete: Annotated[bool, Described(description="Whether everything was counted.")]
     problem: Annotated[str | None, Described(description="Why it was not counted, or why counting stopped.")]
-    requests: Annotated[Count, Described(description="What counting took.")]
+    requests: Annotated[Count, Described(description="Requests that counting took.")]
     removed_after_days: Annotated[
-        Count | None, Described(description="When the bucket's own lifecycle rule removes them; null without one.")
+        Count | None,
+        Described(description="Days after which the bucket's own lifecycle rule removes them; null without one."),
     ]
     advice: Annotated[str | None, Described(description="What a person can do about them.")]
 
@@ -90,9 +91,11 @@ class ReportTable(TypedDict):
     last_planned_at: Moment | None
     last_run_id: str | None
     last_outcome: str | None
-    problem: Annotated[str | None, Described(description="What stands in the way, as a sentence.")]
-    why: Annotated[InTheWay | None, Described(description="The same for machines.")]
-    leftovers: Annotated[Leftovers | None, Described(description="Below its roots; null until somebody counted.")]
+    problem: Annotated[str | None, Described(description="Why it is not cleaned, as a sentence.")]
+    why: Annotated[InTheWay | None, Described(description="The same, for programs.")]
+    leftovers: Annotated[
+        Leftovers | None, Described(description="What else is stored below its roots; null until counted.")
+    ]
 
 
 class Part(TypedDict):
@@ -108,7 +111,7 @@ class Part(TypedDict):
     retained_bytes_30_days: Annotated[
         Count, Described(description="Deleted in 30 days, and kept in a trash or as versions by a bucket.")
     ]
-    leftovers: Annotated[Leftovers | None, Described(description="Of all of it; null until somebody counted.")]
+    leftovers: Annotated[Leftovers | None, Described(description="What else is stored there; null until counted.")]
     unclaimed: Annotated[
         Leftovers | None,
         Described(description="Of these, what is below no table's root and, of a tenant, below no dataset's place."),
@@ -141,7 +144,7 @@ class Totals(TypedDict):
     ghosts: Annotated[
         Tally, Described(description="Files of former tables, as of `ghosts_looked_at`; not part of `waste_bytes`.")
     ]
-    problems: Annotated[dict[str, Count], Described(description="Tables by the code of what stands in the way.")]
+    problems: Annotated[dict[str, Count], Described(description="Number of tables by the code in `why`.")]
     leftovers: Annotated[
         Leftovers | None, Described(description="What is stored beside the tables' files; not part of `waste_bytes`.")
     ]

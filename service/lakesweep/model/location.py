@@ -16,6 +16,9 @@ SCHEME_ALIASES = {"s3a": "s3", "s3n": "s3"}
 
 _ACCESS_POINT_ALIASES = ("-s3alias", "--ol-s3", "-ext-s3alias")
 
+DOT_SEGMENT = r"(^|/)\.{1,2}(/|$)"
+"""A segment `.` or `..` of a path, for Python's and Arrow's search: where it leads depends on who reads it."""
+
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
 _SLASHES = re.compile(r"/{2,}")
 

@@ -74,7 +74,7 @@ class Plan(TypedDict):
     unconfirmed: Tally
     missing: run_document.Missing
     stream: str | None
-    lent: list[run_document.Lent]
+    lent: list[run_document.SharedFiles]
     requests: run_document.Requests
     listed: bool
     last_listed_at: Moment | None

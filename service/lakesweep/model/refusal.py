@@ -1,7 +1,8 @@
 """Every refusal code, and the consequences of each. Pure.
 
 A code is a promise to machines: it is added, never renamed or removed. Every refusal has one of these codes, and the
-runbook has a row for each. The scheduler, approvals, holds and the command line look up the consequences here."""
+runbook has a row for each. The scheduler, approvals, holds, notifications and the command line look up the consequences
+here, and a test compares the alerts of deploy/prometheus with them."""
 
 from __future__ import annotations
 
@@ -81,6 +82,15 @@ class RefusalCode(StrEnum):
     NOT_DISCOVERED = "not_discovered"
 
 
+class Alert(StrEnum):
+    """The alerts of deploy/prometheus that are about refusals."""
+
+    MISSING_FILES = "LakesweepMissingLiveFiles"
+    CANNOT_JUDGE = "LakesweepIndeterminateTables"
+    MUST_ACT = "LakesweepTablesRefused"
+    CAN_APPROVE = "LakesweepPlanWaitsForApproval"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
     """The consequences of a refusal."""
@@ -91,39 +101,53 @@ class Consequences:
     """The refusal persists after its cause is gone: the table is held until a person resumes it."""
     tried_again_soon: bool = False
     """It resolves by itself, so the table is tried again within minutes. Others wait for the next regular cycle."""
+    alert: Alert | None = None
+    """The alert for those on call. None if it passes, or if nothing is broken, as with a kind of table that nobody
+    cleans."""
+    silent: bool = False
+    """No notification. It only says that this is not the time: a person wants it so, or another run is under way."""
     advice: str | None = None
     """Advice for a person, if there is more to say than the reason. `RUN` stands for the run's id."""
 
 
 _NOTHING_SPECIAL = Consequences()
 _ABOVE_A_CEILING = Consequences(
-    approvable=True, advice="`lakesweep show RUN` shows the files of this plan; `lakesweep approve RUN` allows it."
+    approvable=True,
+    alert=Alert.CAN_APPROVE,
+    advice="`lakesweep show RUN` shows the files of this plan; `lakesweep approve RUN` allows it.",
 )
 _SEEN_WRONGLY = Consequences(
-    advice="Compare the address in the catalog with the one in storage: scheme, bucket and path."
+    alert=Alert.CANNOT_JUDGE,
+    advice="Compare the address in the catalog with the one in storage: scheme, bucket and path.",
 )
-_DAMAGED = Consequences(advice="Read the table with another engine before anything else.")
+_DAMAGED = Consequences(alert=Alert.CANNOT_JUDGE, advice="Read the table with another engine before anything else.")
+_MUST_ACT = Consequences(alert=Alert.MUST_ACT)
+_HOLDS = Consequences(holds_table=True, alert=Alert.MUST_ACT)
 
 _KNOWN = {
     RefusalCode.INDETERMINATE: Consequences(
+        alert=Alert.CANNOT_JUDGE,
         advice="Nothing of this table is deleted while something that must be kept cannot be read. "
-        "Repair or restore the named object, or wait if the store was unreachable, then plan again."
+        "Repair or restore the named object, or wait if the store was unreachable, then plan again.",
     ),
     RefusalCode.PLAN_ONLY: Consequences(
         advice="Configure the table's catalog in the settings and run it as tenant/dataset/table."
     ),
     RefusalCode.MISSING_LIVE_FILES: Consequences(
-        advice="`lakesweep explain PATH` says which snapshot needs a missing file."
+        alert=Alert.MISSING_FILES, advice="`lakesweep explain PATH` says which snapshot needs a missing file."
     ),
     RefusalCode.MISSING_CLASH: _SEEN_WRONGLY,
     RefusalCode.NOTHING_MATCHES: _SEEN_WRONGLY,
     RefusalCode.EMPTY_LIVE_SET: _DAMAGED,
     RefusalCode.SHORT_LIVE_SET: _DAMAGED,
     RefusalCode.NEIGHBOURS_UNKNOWN: Consequences(
-        tried_again_soon=True, advice="The next cycle tries again; nothing needs to be done unless this continues."
+        tried_again_soon=True,
+        alert=Alert.MUST_ACT,  # it has to last for hours
+        advice="The next cycle tries again; nothing needs to be done unless this continues.",
     ),
     RefusalCode.FOREIGN_TABLE: Consequences(
-        advice="Give each table its own location, and configure the catalog that is really in use."
+        alert=Alert.MUST_ACT,
+        advice="Give each table its own location, and configure the catalog that is really in use.",
     ),
     RefusalCode.TABLE_CHANGED: Consequences(tried_again_soon=True, advice="Plan it again."),
     RefusalCode.CEILING_FILES: _ABOVE_A_CEILING,
@@ -132,6 +156,7 @@ _KNOWN = {
     RefusalCode.CEILING_NEW_PLACE: _ABOVE_A_CEILING,
     RefusalCode.GHOST_NOT_APPROVED: Consequences(
         approvable=True,
+        alert=Alert.CAN_APPROVE,
         advice="`lakesweep show RUN` shows every file and the digest; `lakesweep approve RUN --digest DIGEST` allows "
         "this plan, and `lakesweep run --ghosts --execute` carries it out.",
     ),
@@ -140,11 +165,27 @@ _KNOWN = {
     ),
     RefusalCode.GHOST_CLAIMED: Consequences(advice="It is not a ghost: nothing needs to be done."),
     RefusalCode.BUSY: Consequences(
-        tried_again_soon=True, advice="Look at `lakesweep runs`, and try again when the other run has ended."
+        tried_again_soon=True,
+        silent=True,
+        advice="Look at `lakesweep runs`, and try again when the other run has ended.",
     ),
-    RefusalCode.REF_LOST: Consequences(holds_table=True),
-    RefusalCode.REF_UNVERIFIED: Consequences(holds_table=True),
-    RefusalCode.LOG_SET_BACK: Consequences(holds_table=True),
+    RefusalCode.HELD: Consequences(silent=True),
+    RefusalCode.REF_LOST: _HOLDS,
+    RefusalCode.REF_UNVERIFIED: _HOLDS,
+    RefusalCode.LOG_SET_BACK: _HOLDS,
+    RefusalCode.OVERLAP: _MUST_ACT,
+    RefusalCode.OUTSIDE_ROOT: _MUST_ACT,
+    RefusalCode.CLOCK_SKEW: _MUST_ACT,
+    RefusalCode.TRASH_PLACE: _MUST_ACT,
+    RefusalCode.DAMAGED_LOG: _MUST_ACT,
+    RefusalCode.NO_SNAPSHOTS: _MUST_ACT,
+    RefusalCode.UNREADABLE_PROPERTY: _MUST_ACT,
+    RefusalCode.BAD_TABLE_OPTIONS: _MUST_ACT,
+    RefusalCode.INVENTORY_MISSING: _MUST_ACT,
+    RefusalCode.INVENTORY_AMBIGUOUS: _MUST_ACT,
+    RefusalCode.INVENTORY_ELSEWHERE: _MUST_ACT,
+    RefusalCode.INVENTORY_TOO_OLD: _MUST_ACT,
+    RefusalCode.INVENTORY_TOO_NEW: _MUST_ACT,
 }
 
 

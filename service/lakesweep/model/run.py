@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Went
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.requests import Expense
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.store_rules import StoreRules, Versioning
@@ -49,7 +50,7 @@ class Outcome(StrEnum):
 class Refusal:
     """Why a guard said no: a stable code for machines, a sentence for people."""
 
-    code: str
+    code: RefusalCode
     reason: str
 
 

@@ -139,12 +139,12 @@ class Requests(TypedDict):
 
     planned: Annotated[
         Expense | None,
-        Described(description="What a cycle that executes this plan takes, made beforehand; null without a plan."),
+        Described(description="Estimate for a cycle that executes this plan; null without a plan."),
     ]
     sent: Expense
 
 
-class Lent(TypedDict):
+class SharedFiles(TypedDict):
     """What one other table uses of this table's files: a clone, `add_files`, a table that was moved."""
 
     table: str
@@ -201,7 +201,9 @@ class Run(TypedDict):
         str | None,
         Described(description="Why unreferenced files of a table that a stream writes to stay longer; else null."),
     ]
-    lent: Annotated[list[Lent], Described(description="Other tables that use files of this one, which stay for them.")]
+    lent: Annotated[
+        list[SharedFiles], Described(description="Other tables that use files of this one, which stay for them.")
+    ]
     requests: Requests
     trash: Annotated[
         Trash | None, Described(description="Where files were moved to with deletion = trash; null if it deletes.")
@@ -219,15 +221,15 @@ class Run(TypedDict):
         Moment | None, Described(description="When the whole table was last listed, by this run or before it.")
     ]
     listed_because: Annotated[
-        str | None, Described(description="Why it was listed although the run was meant to do without.")
+        str | None, Described(description="Why the table was listed although the run should not list it; else null.")
     ]
     restored: Annotated[
-        BroughtBack | None, Described(description="Of a run that restores what another run took; else null.")
+        BroughtBack | None, Described(description="For a run that restores files of another run; else null.")
     ]
     interrupted: Annotated[
         bool, Described(description="Whether the run's process ended before the run did; a later run closed it.")
     ]
-    digest: Annotated[str | None, Described(description="Of its plan: what `approve` can be bound to.")]
+    digest: Annotated[str | None, Described(description="Digest of its plan, which `approve` can check.")]
 
 
 class Hold(TypedDict):
@@ -250,14 +252,14 @@ class Table(TypedDict):
     last_run: Run | None
     estimate: Annotated[
         Expense | None,
-        Described(description="What the next cycle takes, by the table's last run; null if there is none."),
+        Described(description="Estimate for the next cycle, based on the table's last run; null if there is none."),
     ]
     paused: bool
     next_expiry: Annotated[
         Moment | None, Described(description="When an adaptive cadence expires next; null where the cadence is fixed.")
     ]
     next_listing: Annotated[Moment | None, Described(description="When it lists the whole table next.")]
-    cadence: Annotated[str | None, Described(description="Why then, in one sentence.")]
+    cadence: Annotated[str | None, Described(description="The reason for these times, in one sentence.")]
 
 
 class Explanation(TypedDict):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 
 TRASH_NAME = ".lakesweep-trash"
 """Hidden: no format looks for tables or files below such a name."""
@@ -35,14 +36,18 @@ class RunTrash:
         """The address in the trash of the file at this address. Names are kept byte for byte."""
         found = Location.parse(path)
         if not self.root.contains(found):
-            raise Refused("outside_root", f"{path} is outside the tenant's root {self.root}; nothing was moved")
+            raise Refused(
+                RefusalCode.OUTSIDE_ROOT, f"{path} is outside the tenant's root {self.root}; nothing was moved"
+            )
         return _below(self.directory, found.path[len(self.root.as_directory().path) :])
 
     def origin(self, address: str) -> str:
         """The original address of a file at this address in the trash."""
         found = Location.parse(address)
         if not self.directory.contains(found):
-            raise Refused("outside_root", f"{address} is not in the trash of run {self.run_id}; nothing was moved")
+            raise Refused(
+                RefusalCode.OUTSIDE_ROOT, f"{address} is not in the trash of run {self.run_id}; nothing was moved"
+            )
         return _below(self.root.as_directory(), found.path[len(self.directory.path) :])
 
 

@@ -22,7 +22,9 @@ class Restoration(TypedDict):
 
     run_id: str
     restored: Tally
-    already_there: Annotated[Count, Described(description="Files whose place is taken: nothing is overwritten.")]
+    already_there: Annotated[
+        Count, Described(description="Files whose address already exists: nothing is overwritten.")
+    ]
     not_restorable: NotRestorable
     paused: Annotated[bool, Described(description="Whether the table is paused, so that nothing is deleted again.")]
 
@@ -33,7 +35,9 @@ class TrashRun(Tally):
     run_id: str
     table: str
     moved_at: Annotated[Moment | None, Described(description="When the run ended; null while it is under way.")]
-    until: Annotated[Moment | None, Described(description="It is kept until then; null while the run is under way.")]
+    until: Annotated[
+        Moment | None, Described(description="When its files may be deleted; null while the run is under way.")
+    ]
 
 
 class TrashPlace(TypedDict):
@@ -42,4 +46,4 @@ class TrashPlace(TypedDict):
     tenant: str
     place: str
     runs: list[TrashRun]
-    foreign: Annotated[Tally, Described(description="What no known run of ours moved there. It stays.")]
+    foreign: Annotated[Tally, Described(description="What no known run moved there: never deleted.")]

@@ -26,7 +26,7 @@ class Audit(Protocol):
     async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
         """A batch is about to be deleted, except the spared rows. Both are rows of a plan."""
 
-    async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
+    async def deleted(self, batch: BatchRecord, results: pa.RecordBatch) -> None:
         """The results of a batch: rows of DELETE_RESULTS_SCHEMA."""
 
     async def restoring(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
@@ -43,7 +43,7 @@ DELETE_RESULTS_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("fate", pa.string(), nullable=False),  # a `DeleteStatus`
+        pa.field("status", pa.string(), nullable=False),  # a `DeleteStatus`
         pa.field("why", pa.string()),  # what the store said
         pa.field("went", pa.string()),  # a `Went`, of what was deleted
         pa.field("delete_marker", pa.string()),  # its version id, where the store named one

@@ -34,7 +34,7 @@ class Deleted:
     """The result for one path, in the given order."""
 
     path: str
-    fate: DeleteStatus
+    status: DeleteStatus
     why: str | None = None
     kind: FailureKind = FailureKind.OTHER
     """Of one that FAILED."""
@@ -50,7 +50,7 @@ ANOTHER_OBJECT = "the store has a different object under this name than the one 
 
 def not_sent(path: str, why: str) -> Deleted:
     """The result for a path without a request."""
-    return Deleted(path=path, fate=DeleteStatus.NOT_SENT, why=why)
+    return Deleted(path=path, status=DeleteStatus.NOT_SENT, why=why)
 
 
 class Conditions(Protocol):

@@ -18,8 +18,14 @@ from lakesweep.ports.table import Layout, Shortlist, TableState, TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Everything:
+    """List all objects below the table's roots, now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """An existing file list that is read instead of listing, and how old it may be."""
+    """An existing file list that is read instead of listing, and how old it may be. Objects that it does not contain
+    are never candidates."""
 
     address: Location
     """A manifest of S3 Inventory, a Parquet file, or a folder with either below it."""
@@ -27,6 +33,13 @@ class Inventory:
     """A list made before this is refused."""
     not_after: datetime
     """A list made after this has a wrong clock, so its age is unknown: refused as well."""
+    asked: tuple[str, ...] = ()
+    """Objects to check one by one in addition: otherwise a snapshot that is newer than the list would stay, and so
+    would its files."""
+
+
+LookAt = Everything | Inventory | Shortlist
+"""Which objects a plan looks at. All three become one listing, which knows how old it is (`OrphanPlan.as_of`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +54,8 @@ class OrphanJob:
     mark: Callable[[], Awaitable[Marked]]
     rows_path: str
     """Where the plan's rows go (a local Parquet file)."""
-    inventory: Inventory | None = None
-    """Read this instead of listing the roots. Objects that it does not contain are never candidates."""
-    shortlist: Shortlist | None = None
-    """Look only at these objects instead of listing the roots."""
-    history: tuple[str, ...] = ()
-    """Objects to check one by one in addition to an inventory: otherwise a snapshot that is newer than the inventory
-    would stay, and so would its files."""
-    tell: Callable[[str], None] = lambda _: None
+    look_at: LookAt = Everything()
+    report_step: Callable[[str], None] = lambda _: None
     """Called with the current step, in one or two words, for a progress line."""
 
 

@@ -30,6 +30,10 @@ class Slots(Protocol):
 class Fence(Protocol):
     """Checked before every commit and every batch: does this process still own the table?"""
 
+    @property
+    def token(self) -> int:
+        """The fencing token of the lease. Every batch is journaled with it, and those of an older token are void."""
+
     async def check(self) -> None:
         """Raise LeaseLost if it does not."""
 

@@ -216,11 +216,16 @@ class ClosesFirst(Protocol):
     """A table whose expired history is closed by deleting objects: plan rows of stages below 0 (Paimon). Delta deletes
     such objects too, but what its VACUUM takes does not depend on whether they are gone."""
 
-    def closing(self) -> str:
-        """Everything that `reopen` needs to know of what is about to be closed; empty if nothing is."""
+    def closing_note(self, *, begun: bool = False) -> str:
+        """Everything that `reopen` needs to know of what is about to be closed; empty if nothing is. With `begun`, only
+        of what `sending` was called for."""
         ...
 
-    async def reopen(self, closing: str) -> None:
+    def sending(self, paths: Sequence[str]) -> None:
+        """Called before each request of a sweep with the objects that it deletes."""
+        ...
+
+    async def reopen(self, closing_note: str) -> None:
         """Called before a cycle if the one before began to close this and may have died before `closed`: if that has
         left nobody anything to open, what is needed is put back."""
         ...

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,19 +40,32 @@ def blocking(work: Callable[[StopRequest], Coroutine[Any, Any, _T]]) -> _T:
 
     Ctrl-C, or a notebook's stop button, stops the work, waits for its end and raises KeyboardInterrupt.
     """
-    stop = StopRequest()
+    stop, interrupted, submitted = StopRequest(), threading.Event(), threading.Event()
+    end = partial(stop.end, INTERRUPTED, by_user=True)
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def main() -> _T:
         loops.append(asyncio.get_running_loop())
+        if interrupted.is_set():
+            end()
         return await work(stop)
+
+    def run() -> _T:
+        submitted.wait()  # until then the pool does not know its thread, and leaving it would not wait
+        if interrupted.is_set():
+            raise KeyboardInterrupt  # nothing has begun
+        return asyncio.run(main())
 
     with ThreadPoolExecutor(1, thread_name_prefix="lakesweep") as thread:  # leaving it waits for the end
         try:
-            return thread.submit(lambda: asyncio.run(main())).result()
+            ended = thread.submit(run)
+            submitted.set()
+            return ended.result()
         except KeyboardInterrupt:
+            interrupted.set()
+            submitted.set()
             if loops and not loops[0].is_closed():
-                loops[0].call_soon_threadsafe(stop.end, INTERRUPTED)
+                loops[0].call_soon_threadsafe(end)
             raise
 
 
@@ -73,7 +88,7 @@ async def runs(
             source = source_of(x, base, format=format, root=root)
             async with opened(source, override, keeps=execute or settings_file(config) is not None) as app:
                 for work in await app.resolve(source.target, format=source.format, root=source.root):
-                    if work.ref.label not in seen and not (stop and stop.why == INTERRUPTED):
+                    if work.ref.label not in seen and not (stop and stop.by_user):
                         seen.add(work.ref.label)
                         ended.append(await _one(app, work, execute=execute, stop=stop))
                 await app.notifier.deliver()
@@ -99,7 +114,7 @@ async def _one(app: App, work: Work, *, execute: bool, stop: StopRequest | None)
 
 async def _forward(stop: StopRequest, own_stop: StopRequest) -> None:
     await stop.wait()
-    own_stop.end(stop.why)
+    own_stop.end(stop.why, by_user=stop.by_user)
 
 
 async def explanation(

@@ -225,7 +225,7 @@ class Report:
             f"<td>{escape(table['problem'] or '')}</td></tr>"
             for table in self.tables
         )
-        return f"<table><tr><th>table</th><th>could go</th><th>in the way</th></tr>{rows}</table>"
+        return f"<table><tr><th>table</th><th>deletable</th><th>in the way</th></tr>{rows}</table>"
 
 
 def plan_of(run: CleanupRun, rows: pa.Table) -> Plan:

@@ -22,10 +22,10 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CadenceKind, Ceilings, CleanupPolicy, Deletion
 from lakesweep.model.trash import default_trash
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
+from lakesweep.settings.tenants import DatasetSettings, TableSettings, TenantSettings
 
 if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
-    from lakesweep.settings.tenants import DatasetSettings, TableSettings, TenantSettings
 
 
 def decided(override: CleanupOverride) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def _check_minimums(effective: OrphanCleanupSettings) -> None:
     """Settings are checked when they are read; the rules of one call are checked here."""
     if timedelta(hours=effective.grace_period_hours) < GRACE_FLOOR and not effective.allow_short_grace:
         raise SettingsError(
-            f"a grace of {effective.grace_period_hours:g} h is below {GRACE_FLOOR.total_seconds() / 3600:g} h: allowed "
-            "only where orphan_cleanup.allow_short_grace = true is configured for the table"
+            f"a grace period of {effective.grace_period_hours:g} h is below {GRACE_FLOOR.total_seconds() / 3600:g} h: "
+            "allowed only where orphan_cleanup.allow_short_grace = true is configured for the table"
         )
 
 
@@ -153,7 +153,8 @@ def ghost_policy(
     levels = _levels(settings.tenant(tenant))
     trash = any(one.orphan_cleanup.deletion is Deletion.TRASH for one in levels)
     dry = any(
-        one.orphan_cleanup.dry_run and (_may_hold(one, place) or (not known and hasattr(one, "name"))) for one in levels
+        one.orphan_cleanup.dry_run and (_may_hold(one, place) or (not known and isinstance(one, TableSettings)))
+        for one in levels
     )
     return replace(policy, dry_run=policy.dry_run or dry, deletion=Deletion.TRASH if trash else policy.deletion)
 
@@ -170,9 +171,8 @@ def _levels(owner: TenantSettings | None) -> list[TenantSettings | DatasetSettin
 def _may_hold(level: TenantSettings | DatasetSettings | TableSettings, place: Location) -> bool:
     """May this level concern this place? A dataset with its own location is only there; a table that is still
     configured is not a ghost."""
-    given = (getattr(level, key, None) for key in ("location", "warehouse"))
-    own = [Location.parse(text) for text in given if text]
-    return not hasattr(level, "name") and (not own or any(one.overlaps(place) for one in own))
+    own = [Location.parse(one) for one in level.places.values()] if isinstance(level, DatasetSettings) else []
+    return not isinstance(level, TableSettings) and (not own or any(one.overlaps(place) for one in own))
 
 
 _SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([mhdw])\s*$")

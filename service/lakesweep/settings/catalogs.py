@@ -60,7 +60,7 @@ def type_fault(catalog: Mapping[str, Any]) -> str | None:
     if kind is None or "py-catalog-impl" in catalog or str(kind).lower() in TYPES:
         return None
     near = difflib.get_close_matches(str(kind).lower(), TYPES, n=1)
-    meant = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(TYPES)}"
+    meant = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(TYPES)}"
     return f"type = {str(kind)!r}: no such type of catalog; {meant}"
 
 
@@ -86,7 +86,7 @@ def _driver_fault(uri: str) -> str | None:
     scheme = uri.partition("://")[0].lower()
     dialect, _, driver = scheme.partition("+")
     if dialect == "postgres":  # the spelling of libpq and many providers
-        return "uri: SQLAlchemy knows PostgreSQL as postgresql://"
+        return "uri: SQLAlchemy needs postgresql:// instead of postgres://"
     if driver in _ASYNC:
         plain = "postgresql" if dialect.startswith("postgres") else dialect
         return f"uri: {driver} is a driver for asyncio, and a catalog needs another one: {plain}://"

@@ -12,6 +12,7 @@ from lakesweep.model.table import BARE_TENANT, FACTS, GHOSTS
 from lakesweep.settings.cascade import cleanup_for, overlay
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
+from lakesweep.storage.kinds import has_store
 
 if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
@@ -113,9 +114,8 @@ def _format_faults(key: Key, dataset: DatasetSettings) -> Iterator[Fault]:
 
 def _place_faults(key: Key, dataset: DatasetSettings, tenant: TenantSettings) -> Iterator[Fault]:
     root = Location.parse(tenant.root)
-    for name in ("warehouse", "location"):
-        value = getattr(dataset, name)
-        if value is not None and not _within(root, Location.parse(value)):
+    for name, value in dataset.places.items():
+        if not _within(root, Location.parse(value)):
             message = f"must be inside the tenant's root {tenant.root}: nothing outside is ever touched"
             yield Fault(key=(*key, name), value=value, message=message)
 
@@ -146,7 +146,7 @@ def _scratch_faults(settings: Settings) -> Iterator[Fault]:
     scratch = spark.scratch or spark.conf.get("spark.lakesweep.scratch")  # its former name
     if scratch is None:
         return
-    if spark.remote is not None and scratch.partition(":")[0] not in ("s3", "file", scratch):
+    if spark.remote is not None and ":" in scratch and not has_store(scratch):
         message = "must be s3://… or a directory with Spark Connect, which cannot remove files elsewhere"
         yield Fault(key=key, value=scratch, message=message)
     place = Location.parse_or_none(scratch)
@@ -219,7 +219,7 @@ def _trash_problems(settings: Settings, tenant: TenantSettings, trash: Location,
         if other.id != tenant.id and Location.parse(other.root).overlaps(trash):
             yield f"must not overlap the root of tenant '{other.id}' ({other.root})"
     for dataset in tenant.datasets:
-        for place in (dataset.warehouse, dataset.location, dataset.inventory):
+        for place in (*dataset.places.values(), dataset.inventory):
             if place and _within(trash, Location.parse(place)):
                 yield f"must not contain {place} of dataset '{dataset.id}'"
     if _within(trash, root):

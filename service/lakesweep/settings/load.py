@@ -10,8 +10,11 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -46,7 +49,7 @@ def load_traced(config: Path | None = None) -> tuple[Settings, VariableOf]:
     file = settings_file(config)
     document = _read_file(file) if file else {}
     variables, faults = _read_environment()
-    merged = _merge(document, variables)
+    merged = _merge(_merge(document, variables), _fixed.get())
     variable_of = _trace(variables)
     shown = file and (object_address(file) or file)
 
@@ -99,6 +102,19 @@ def read_objects_by(read: Callable[[str], bytes]) -> None:
 
 
 _readers: list[Callable[[str], bytes]] = []
+
+
+@contextmanager
+def fixed(document: Mapping[str, Any]) -> Iterator[None]:
+    """While the block runs, these values are used, whatever the file and the environment say. None removes one."""
+    before = _fixed.set(document)
+    try:
+        yield
+    finally:
+        _fixed.reset(before)
+
+
+_fixed: ContextVar[Mapping[str, Any]] = ContextVar("fixed", default=MappingProxyType({}))
 
 
 def _text_of(path: Path) -> str:

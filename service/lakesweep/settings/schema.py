@@ -170,7 +170,7 @@ class PriceSettings(Group):
     Requests to a local disk are free, except for those whose price is set here."""
 
     currency: Annotated[str, Field(min_length=1, max_length=8, pattern=r"^\S+$")] = "USD"
-    """What the prices are in. Only shown."""
+    """Currency of the prices. Only for display."""
     list_per_1000: Price = 0.005
     """A thousand LIST requests, each of up to a thousand objects."""
     get_per_1000: Price = 0.0004
@@ -224,7 +224,7 @@ class Settings(Group):
     tracing: TracingSettings = TracingSettings()
     """Where the traces of cycles go."""
     tenants: tuple[TenantSettings, ...] = ()
-    """Whose tables there are."""
+    """The tenants, and their catalogs and warehouses."""
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:

@@ -1,4 +1,4 @@
-"""`[[tenants]]`: whose tables there are, where they live, and what is different for them."""
+"""`[[tenants]]`: the owners of tables, where the tables are, and which settings differ for them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,12 @@ class DatasetSettings(Group):
     """Keys of `[orphan_cleanup]` that differ for this dataset."""
     tables: tuple[TableSettings, ...] = ()
     """Single tables for which something differs."""
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where its tables are, by the key that says so. A new key of this kind goes here."""
+        given = {"warehouse": self.warehouse, "location": self.location}
+        return {key: place for key, place in given.items() if place is not None}
 
     def table(self, name: str | None) -> TableSettings | None:
         return next((table for table in self.tables if table.name == name), None)

@@ -24,6 +24,12 @@ class Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
 
 
+class _Override(Group):
+    """Takes the documentation of its fields from another group, so no source text is searched for it."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 def override_of(group: type[Group], about: str) -> type[Group]:
     """A group with the same keys, all optional: what is not given is inherited."""
     fields: dict[str, Any] = {}
@@ -36,7 +42,7 @@ def override_of(group: type[Group], about: str) -> type[Group]:
         value: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
         fields[key] = (value | None, Field(default=None, description=info.description, repr=info.repr))
     name = group.__name__.removeprefix("Orphan").removesuffix("Settings")
-    return create_model(f"{name}Override", __base__=Group, __doc__=about, **fields)
+    return create_model(f"{name}Override", __base__=_Override, __doc__=about, **fields)
 
 
 def _fault(message: str) -> PydanticCustomError:
@@ -70,7 +76,9 @@ def _scratch_place(text: str) -> str:
         raise _fault("must be an address such as s3://bucket/path or hdfs://host/path, or an absolute directory")
     if any(segment in (".", "..") for segment in text.split("/")):
         raise _fault("must not contain the path segments '.' or '..'")
-    if text.startswith(("/", "file:", "s3:")):
+    from lakesweep.storage.kinds import has_store  # noqa: PLC0415 - the settings of stores are made of these values
+
+    if has_store(text):
         _address(text)
     return text
 

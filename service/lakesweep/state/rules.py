@@ -42,7 +42,7 @@ def require_valid(newest: Lease | None, *, table: str, token: int, now: datetime
     return newest
 
 
-def closing(stored: BatchRecord | None, record: BatchRecord) -> BatchRecord:
+def finished_batch(stored: BatchRecord | None, record: BatchRecord) -> BatchRecord:
     """The journal entry after `record` finished its intent. Finishing again is allowed only with equal content."""
     done = replace(record, state=BatchState.DONE)
     if stored is None:

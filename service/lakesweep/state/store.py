@@ -72,6 +72,7 @@ class SqlStateStore(SqlRecords):
     def last_planned(
         self, connection: sa.Connection, tenants: Collection[str] | None = None
     ) -> dict[str, run_document.Run]:
+        # By the text: rows of earlier versions have no field that says so.
         reason = runs.c.document["reason"].as_string()
         whole = sa.or_(reason.is_(None), reason.not_like(f"{run_document.INTERRUPTED}%"))
         planned = _RANKED.join(plans, plans.c.run_id == runs.c.id)
@@ -179,7 +180,7 @@ class SqlStateStore(SqlRecords):
     def finish_batch(self, connection: sa.Connection, record: BatchRecord) -> None:
         this_batch = {"of_run": record.run_id, "of_number": record.number}
         row = connection.execute(_LOCKED_BATCH, this_batch).mappings().one_or_none()
-        done = rules.closing(_batch(row) if row else None, record)
+        done = rules.finished_batch(_batch(row) if row else None, record)
         connection.execute(_CLOSE_BATCH, {**this_batch, **asdict(done)})
 
     @transaction

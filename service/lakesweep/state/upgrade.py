@@ -44,7 +44,7 @@ def to_newest(connection: sa.Connection, name: str) -> None:
     elif found > schema.NEWEST:
         raise StateError(
             f"the state store {name} was written by a newer Lakesweep (its schema is {found}, "
-            f"this version knows up to {schema.NEWEST}): run that version, or name another database"
+            f"this version supports up to {schema.NEWEST}): run that version, or name another database"
         )
     elif found < schema.NEWEST:
         _migrate(connection)

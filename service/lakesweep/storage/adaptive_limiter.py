@@ -20,7 +20,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 """The longest wait of a deleting worker: others wait for what it holds."""
 
 
-class Pace:
+class RequestLimits:
     """Keys per request and requests in flight, between a floor and the configured top."""
 
     def __init__(self, *, page_size: int, concurrency: int) -> None:
@@ -47,10 +47,10 @@ class Pace:
 
 
 class Gate:
-    """Admits as many requests as the pace allows at the moment. Workers that share a gate share its pace."""
+    """Admits as many requests as the limits allow at the moment. Workers that share a gate share its limits."""
 
-    def __init__(self, pace: Pace, sleep: Sleep = asyncio.sleep) -> None:
-        self.pace = pace
+    def __init__(self, limits: RequestLimits, sleep: Sleep = asyncio.sleep) -> None:
+        self.limits = limits
         self._backoff = Backoff(1, sleep, longest=LONGEST_PAUSE_SECONDS)
         self._shut = False
         self._troubles = 0
@@ -65,7 +65,7 @@ class Gate:
     async def enter(self) -> AsyncIterator[int]:
         """Wait for a slot and hold it. Yields the number of steps down so far, to be passed on with the outcome."""
         async with self._changed:
-            await self._changed.wait_for(lambda: not self._shut and self._inside < self.pace.concurrency)
+            await self._changed.wait_for(lambda: not self._shut and self._inside < self.limits.concurrency)
             self._inside += 1
             self._most_inside = max(self._most_inside, self._inside)
         try:
@@ -75,16 +75,16 @@ class Gate:
                 self._inside -= 1
                 self._changed.notify_all()
 
-    def calm(self, began: int) -> None:
+    def record_success(self, began: int) -> None:
         self._troubles = 0
         if began == self._steps_down:
-            self.pace.succeeded()
+            self.limits.succeeded()
 
     async def throttled(self, began: int) -> None:
         """The store throttled: one step down, and nothing is admitted for a while."""
         if began != self._steps_down:
             return
-        self.pace.throttled(self._most_inside)
+        self.limits.throttled(self._most_inside)
         self._steps_down += 1
         self._troubles += 1
         self._most_inside = 0
@@ -102,5 +102,5 @@ PAGE_KEYS = 1000
 
 
 def delete_gate(concurrency: int, sleep: Sleep = asyncio.sleep) -> Gate:
-    """A gate for deleters that share their pace, with at most this many requests in flight."""
-    return Gate(Pace(page_size=PAGE_KEYS, concurrency=concurrency), sleep)
+    """A gate for deleters that share their limits, with at most this many requests in flight."""
+    return Gate(RequestLimits(page_size=PAGE_KEYS, concurrency=concurrency), sleep)

@@ -62,3 +62,8 @@ KINDS: tuple[StoreKind, ...] = (
         backend="lakesweep.storage.memory",
     ),
 )
+
+
+def has_store(address: str) -> bool:
+    """Is there a store for this address, by its scheme alone? A path without a scheme is local."""
+    return address.startswith("/") or address.partition(":")[0].lower() in {kind.scheme for kind in KINDS}

@@ -195,7 +195,7 @@ class MemoryRules(NothingToClose):
         old = [(key, one) for key, kept in store.versions.items() for one in kept if key.startswith(prefix)]
         files = [(f"{place.store}{key}", len(one.data)) for key, one in sorted(old, key=lambda found: found[0])]
         yield LeftoverPage(kind=LeftoverKind.NONCURRENT_VERSIONS, files=files, requests=1)
-        yield LeftoverPage(kind=LeftoverKind.INCOMPLETE_UPLOADS, problem="memory knows no uploads")
+        yield LeftoverPage(kind=LeftoverKind.INCOMPLETE_UPLOADS, problem="a store in memory has no uploads")
 
 
 def _stored(location: Location, held: Held) -> StoredObject:
@@ -224,18 +224,18 @@ class MemoryDeleter(NothingToClose):
         location = Location.parse(path)
         store = bucket(location.authority)
         if _is_another(store.objects.get(location.path), path, conditions):
-            return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+            return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         try:
             store.meet_faults("delete", path)
             gone = store.objects.pop(location.path, None)
             marker = _kept_version(store, location.path, gone)
             store.meet_faults("delete_answer", path)
         except StorageError as exc:
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
+            return Deleted(path=path, status=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
         if gone is None:
-            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+            return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
         went = Went.VERSIONS if marker else Went.FREED
-        return Deleted(path=path, fate=DeleteStatus.DELETED, went=went, delete_marker=marker)
+        return Deleted(path=path, status=DeleteStatus.DELETED, went=went, delete_marker=marker)
 
 
 def _is_another(held: Held | None, path: str, conditions: Conditions | None) -> bool:
@@ -263,7 +263,9 @@ class MemoryMover(NothingToClose):
         return await self._move(moves, conditions, finish=False)
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
-        return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers]
+        return [
+            Deleted(path=one.path, status=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers
+        ]
 
     async def _move(self, moves: Sequence[Move], conditions: Conditions | None, *, finish: bool) -> list[Deleted]:
         kept = await conditions.withheld([move.source for move in moves]) if conditions else {}
@@ -276,22 +278,22 @@ class MemoryMover(NothingToClose):
         here, there = bucket(source.authority), bucket(target.authority)
         held = here.objects.get(source.path)
         if held is None:
-            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+            return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
         if _is_another(held, path, conditions):
-            return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+            return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         try:
             there.meet_faults("copy", move.target)
             taken = there.objects.get(target.path)
             if taken is not None and not (finish and taken.data == held.data):
-                return Deleted(path=path, fate=DeleteStatus.SPARED, why=TAKEN)
+                return Deleted(path=path, status=DeleteStatus.SPARED, why=TAKEN)
             there.objects[target.path] = Held(data=held.data, modified_at=there.clock())
             there.meet_faults("copy_answer", move.target)
             here.meet_faults("delete", path)
             del here.objects[source.path]
             here.meet_faults("delete_answer", path)
         except StorageError as exc:
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
-        return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.TRASH)
+            return Deleted(path=path, status=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
+        return Deleted(path=path, status=DeleteStatus.DELETED, went=Went.TRASH)
 
 
 class MemoryWriter(NothingToClose):

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from lakesweep.model.errors import Refused, SettingsError
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.store_rules import LeftoverPage, StoreRules
 from lakesweep.ports.deleter import Conditions, Deleted, Deleter, Marker, Move, Mover
 from lakesweep.ports.storage import Storage, Writer
@@ -54,7 +55,7 @@ def open_storage(spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
 
 
 def open_deleter(spec: StorageSpec, gate: Gate | None = None) -> Deleter:
-    """A deleter for every supported address. Nothing is connected yet. Deleters with one gate share their pace on
+    """A deleter for every supported address. Nothing is connected yet. Deleters with one gate share their limits on
     S3."""
     return _RoutedDeleter(spec, lambda store, spec: store.deleter(spec, gate))
 
@@ -178,7 +179,9 @@ class _RoutedMover(_Open[Mover]):
     def _one(self, addresses: Sequence[str]) -> Mover:
         places = [Location.parse(address) for address in addresses]
         if len({place.scheme for place in places}) > 1:
-            raise Refused("trash_place", "files are moved inside one store only; set orphan_cleanup.trash accordingly")
+            raise Refused(
+                RefusalCode.TRASH_PLACE, "files are moved inside one store only; set orphan_cleanup.trash accordingly"
+            )
         return self._at(places[0])
 
 

@@ -48,7 +48,7 @@ class StorageSpec:
     call_timeout_seconds: float = 300
     """Time limit for one call, or for one batch of a listing."""
     attempts: int = 2
-    """Attempts of a read if the store is unavailable even after the client's own retries."""
+    """Attempts of a read or a plain overwrite, where the store's own client does not repeat the request."""
     max_bytes: int = MAX_METADATA_BYTES
     """No object with more bytes is read."""
     confine: Confine | None = None

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakesweep.model.errors import OutsideRoot, Refused, StorageError, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.ports.storage import Part, Storage, Writer
 from lakesweep.retry import Backoff
 from lakesweep.storage.spec import Confine
@@ -142,8 +143,8 @@ class DeadlineStorage(SteppedStorage):
 
 
 class RetryingStorage(WrappedStorage):
-    """A Storage that survives short outages. Never repeated: deletes (the deleter does that itself, key by key) and
-    listings that have already returned a batch."""
+    """A Storage that survives short outages. Never repeated: what the store's client has repeated, deletes (the deleter
+    does that itself, key by key) and listings that have already returned a batch."""
 
     def __init__(self, inner: Storage, backoff: Backoff) -> None:
         super().__init__(inner)
@@ -162,9 +163,9 @@ class RetryingStorage(WrappedStorage):
                     async for batch in batches:
                         started = True
                         yield batch
-            except Unavailable:
+            except Unavailable as exc:
                 failures += 1
-                if started or failures >= self._backoff.attempts:
+                if started or exc.tried_again or failures >= self._backoff.attempts:
                     raise
             else:
                 return
@@ -236,7 +237,7 @@ class ConfinedWriter:
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
         if not self._confine.allows(location):
-            raise Refused("outside_root", f"{location} is outside the tenant's root; nothing was written")
+            raise Refused(RefusalCode.OUTSIDE_ROOT, f"{location} is outside the tenant's root; nothing was written")
         await self._inner.put(location, data, create_only=create_only)
 
     async def aclose(self) -> None:

@@ -48,6 +48,6 @@ def warn_if_missing() -> None:
             "compiled_parts_missing",
             parts=[name.rpartition(".")[2] for name in missing],
             why=_without[missing[0]],
-            detail="plain Python does the same, slower; a wheel for this platform, or a C compiler when installing, "
-            "brings the compiled parts",
+            detail="plain Python is used instead, which is slower; for the compiled parts, install a wheel for this "
+            "platform, or install with a C compiler",
         )

@@ -25,6 +25,9 @@ class Model:
     extras: frozenset[str] = frozenset()
     """What else there is in its world: see `profiles.Profile`."""
 
+    lists_seldom: bool = False
+    """Do some cycles list nothing, so that they cannot notice a missing file? Known from `anywhere.FIRST` on."""
+
     commits: ClassVar[frozenset[str]] = frozenset()
     """Revivals that change which commit is the newest: the last look of the product shows them."""
 

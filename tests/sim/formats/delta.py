@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from urllib.parse import quote
 
 from tests.sim.formats.delta_log import LOG, Added, Checkpoint, DeltaLog, Making
@@ -25,6 +26,8 @@ from tests.sim.world import Lost, Stored, World
 HOUR = 3_600_000
 DAY = 24 * HOUR
 OLD_KINDS, NEW_KINDS = ("classic", "multipart"), ("classic", "v2-json", "v2-parquet")
+_HIDDEN = "_hidden"
+"""A partition column whose directories have names that are hidden otherwise."""
 _ODD = ("k=a b/", "k=%C3%BC%3A/", "k=ü/", "k=#1/", "deep/er/", "k=100%25/", "")
 
 
@@ -136,6 +139,8 @@ class DeltaModel(WatchingModel):
         found.append("publish" if self.announced else "announce")
         if self.log.version > 0:
             found += ["restore", "restore", "set_log_cleanup"]
+        if "alterations" in self.extras:
+            found += ["change_schema", "change_partitions"]
         return self.trouble.steps() or found + self.others.steps() + self.extra.steps()
 
     def revivals(self) -> Sequence[str]:
@@ -143,8 +148,10 @@ class DeltaModel(WatchingModel):
 
     def do(self, name: str) -> None:
         self.age()
-        for who in (self.trouble, self.others, self.extra, self):
+        actors = (("accident", self.trouble), ("others", self.others), ("writer", self.extra), ("writer", self))
+        for actor, who in actors:
             if act := getattr(who, f"_{name}", None):
+                self.world.say(actor, name)
                 act()
                 break
         self.changed()
@@ -256,6 +263,17 @@ class DeltaModel(WatchingModel):
     def _set_retention(self) -> None:
         self._draw_retention()
         self.commit(more=[{"metaData": self.log.metadata()}], operation="SET TBLPROPERTIES")
+
+    def _change_schema(self) -> None:
+        self.log.columns += 1
+        self.commit(more=[{"metaData": self.log.metadata()}], operation="ADD COLUMNS")
+
+    def _change_partitions(self) -> None:
+        """Delta allows it where all is overwritten."""
+        self.log.partition = self.world.random.choice(("k", "day", _HIDDEN))
+        added = self.log.data(directory=f"{self.log.partition}=1/")
+        removed, about = list(self.log.live.values()), {"metaData": self.log.metadata()}
+        self.commit(added=[added], removed=removed, more=[about], operation="REPLACE TABLE")
 
     def _set_log_cleanup(self) -> None:
         on = self.log.configuration.get("delta.enableExpiredLogCleanup") == "false"
@@ -413,6 +431,29 @@ class DeltaModel(WatchingModel):
         self.making = None
         self.trouble.settle()
         self.others.settle()
+        if self._waits_for_a_checkpoint():
+            self._commit_and_checkpoint()
+
+    def _waits_for_a_checkpoint(self) -> bool:
+        """Did a restore bring commits back, and is the only checkpoint behind them older? In Delta's own cleanup no log
+        begins with such a checkpoint: time travel by date would find other versions than before."""
+        restored_ms = dict[int, float]()
+        for number, version in self.log.versions.items():
+            there = self.world.objects.get(f"{self.place.address}/{LOG}{number:020d}.json")
+            if there and (at_ms := there.modified_at.timestamp() * 1000) > version.at_ms + 5000:
+                restored_ms[number] = at_ms
+        last = max(restored_ms, default=self.log.version)
+        behind = {one.version: one for one in self.log.checkpoints if last < one.version <= self.hinted}
+        return len(behind) == 1 and all(self._made_ms(one) <= restored_ms[last] for one in behind.values())
+
+    def _commit_and_checkpoint(self) -> None:
+        """A person does what the plan says."""
+        self.world.advance(timedelta(minutes=1))
+        self.commit()
+        self.log.checkpoint("classic")
+        self.hinted = self.log.version
+        self.changed()
+        self.world.seen["a checkpoint was written for restored commits"] += 1
 
     def overdue(self) -> Sequence[object]:
         """Commits below the newest checkpoint that the log may begin with. Where the operator asks for a number of
@@ -427,16 +468,22 @@ class DeltaModel(WatchingModel):
     def _is_later(self, checkpoint: Checkpoint) -> bool:
         """Is it younger than all commits before it? Otherwise time travel still needs those. Also any part
         of its version whose writer died: Delta's own cleanup stops at one that is no younger than the commit before."""
+        made_ms = self._made_ms(checkpoint)
+        return all(self.log.versions[number].at_ms + 5000 < made_ms for number in range(checkpoint.version))
+
+    def _made_ms(self, checkpoint: Checkpoint) -> float:
+        """When the first checkpoint of its version was written, or a part of one."""
         same = {one.files[-1] for one in self.log.checkpoints if one.version == checkpoint.version}
         same |= {name for name in self.place.names() if name.startswith(f"{LOG}{checkpoint.version:020d}.checkpoint.")}
-        made = min(self.place.written[name].modified_at.timestamp() for name in same) * 1000
-        return all(self.log.versions[number].at_ms + 5000 < made for number in range(checkpoint.version))
+        return min(self.place.written[name].modified_at.timestamp() for name in same) * 1000
 
     def dead(self) -> set[str]:
         if self.lite or "far clones" in self.extras:
             return set()  # it sees only what the log tells; or data files stay
         live = self.log.versions[self.log.version].files | self.others.lent() | self.others.once
         live |= self.foreign | self.unnamed() | self.extra.beside.ever
+        if self.log.partition != _HIDDEN:  # as in Delta's own vacuum, such a directory is a partition or nobody's
+            live |= {name for name in self.place.names() if name.startswith(_HIDDEN)}
         found = (name for name in self.place.names() if not name.startswith(LOG) and name not in live)
         return {f"{self.place.address}/{name}" for name in found}
 

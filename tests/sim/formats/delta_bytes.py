@@ -146,12 +146,13 @@ def protocol(features: Sequence[str]) -> Action:
     return {**body, "readerFeatures": readers} if readers else body
 
 
-def metadata(table_id: str, configuration: Mapping[str, str]) -> Action:
-    """A table with one partition column."""
+def metadata(table_id: str, configuration: Mapping[str, str], columns: int = 0, partition: str = "k") -> Action:
+    """A table with one partition column, and some others."""
+    fields = [{"name": f"c{number}", "type": "long", "nullable": True, "metadata": {}} for number in range(columns)]
     return {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": '{"type":"struct","fields":[]}',
-        "partitionColumns": ["k"],
+        "schemaString": _encode({"type": "struct", "fields": fields}),
+        "partitionColumns": [partition],
         "configuration": dict(configuration),
     }

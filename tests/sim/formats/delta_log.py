@@ -108,6 +108,9 @@ class DeltaLog:
     configuration: dict[str, str]
     features: tuple[str, ...]
     table_id: str = ""
+    columns: int = 0
+    """Beside the partition column."""
+    partition: str = "k"
     version: int = -1
     live: dict[tuple[str, str, int], Added] = field(default_factory=dict)
     tombstones: dict[tuple[str, str, int], tuple[Added, int]] = field(default_factory=dict)
@@ -130,7 +133,7 @@ class DeltaLog:
         )
 
     def metadata(self) -> Action:
-        return delta_bytes.metadata(self.table_id, self.configuration)
+        return delta_bytes.metadata(self.table_id, self.configuration, self.columns, self.partition)
 
     def data(self, stem: str = "part", directory: str = "", ending: str = ".parquet") -> Added:
         """A new data file, written and not committed."""

@@ -72,7 +72,6 @@ class IcebergModel(Model):
         """The metadata file that the catalog still names, while it answers with more than is in it."""
         self.reasons: set[str] = set()
         """Codes of refusals that a person has to settle, by what has happened here."""
-        self._misnamed = False
         self._other_expiries = 0
         self.around = Around(self)
         self.client = False
@@ -148,10 +147,10 @@ class IcebergModel(Model):
         return self._possible(self._revivals | self.around.revivals() if self.more else self._revivals)
 
     def do(self, name: str) -> None:
-        self.world.say("world", name)
-        steps = self._steps | self._revivals
+        steps, actor = self._steps | self._revivals, "writer"
         if name not in steps:
-            steps = self.around.steps() | self.around.revivals()
+            steps, actor = self.around.steps() | self.around.revivals(), "others"
+        self.world.say(actor, name)
         steps[name][1]()
 
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
@@ -187,11 +186,7 @@ class IcebergModel(Model):
         if self.around.is_no_place_of_ours(self.table.metadata_place):
             return set()  # states there that lost a race stay for ever, and so does what they name
         wanted = {path for _, files in self.readers() for path in files}
-        places = {self.table.location + "/"}
-        if not self.table.location.endswith("-now"):
-            # A place outside the location is the table's own only while its path has the table's name.
-            places |= {self.table.data_place + "/", self.table.metadata_place + "/"}
-        places = {place for place in places if not self.around.is_no_place_of_ours(place)}
+        places = {place for place in self._places() if not self.around.is_no_place_of_ours(place)}
         found = {path for place in places for path, _ in self.world.below(place) if path not in wanted}
         return {path for path in found if not path.endswith("/version-hint.text")}
 
@@ -207,7 +202,29 @@ class IcebergModel(Model):
         """Where a process died around its expiry commit, and another cleaner then expired what a new branch keeps, that
         may have been our own commit: a person has to look."""
         died = self.world.seen["kill before catalog.commit"] or self.world.seen["kill after catalog.commit"]
-        return self.reasons | {"ref_unverified"} if died and self._other_expiries else self.reasons
+        found = self.reasons | {"ref_unverified"} if died and self._other_expiries else self.reasons
+        return found | {"missing_live_files"} if self._looks_damaged() else found
+
+    def _looks_damaged(self) -> bool:
+        """Does a snapshot that stays name a file of another place by an address that nobody here knows? The table was
+        moved, or began with files of another one. Nothing tells what that address means, so the file looks missing."""
+        view, places = self.table.current, tuple(self._places())
+        staying = set(must_stay(view, self.world.rules, self.world.ms()))
+        if self.around.is_outside(self.table.metadata_place):
+            staying = set(view.snapshots)  # an expiry would write there, so there is none
+        return any(
+            one.spelled not in (None, one.path) and not one.path.startswith(places)
+            for snapshot_id in staying
+            for one in view.snapshots[snapshot_id].live
+        )
+
+    def _places(self) -> set[str]:
+        """The table's own."""
+        table = self.table
+        if table.location.endswith("-now"):
+            # A place outside the location is the table's own only while its path has the table's name.
+            return {f"{table.location}/"}
+        return {f"{table.location}/", f"{table.data_place}/", f"{table.metadata_place}/"}
 
     def restore(self) -> None:
         """An operator reads the refusal and puts back what went by mistake."""
@@ -587,13 +604,6 @@ class IcebergModel(Model):
         one = self.table.write_data()
         self._commit_files([replace(one, spelled=one.path.replace("s3://lake/", "s3://lake-by-another-name/"))])
         self.world.seen["a file is named by an address that nobody here knows"] += 1
-        self._misnamed = True
-        self._tell_misnamed()
-
-    def _tell_misnamed(self) -> None:
-        """Where the table has been moved, nothing tells that the name means one of its old places: it looks missing."""
-        if self._misnamed and self.table.location.endswith("-now"):
-            self.reasons.add("missing_live_files")
 
     def _may_run_ahead(self) -> bool:
         return self.behind is None and not self.reasons and not self.client and self._has_snapshot()
@@ -676,7 +686,6 @@ class IcebergModel(Model):
         """New files go elsewhere; the old ones stay where they are, and live."""
         self.reasons |= {"ceiling_new_place", "foreign_table"}
         self.location = self.table.location = f"{self.table.location}-now"
-        self._tell_misnamed()
         self.table.commit()
 
     # ---- what nothing refers to comes back

@@ -124,14 +124,14 @@ class Around:
 
     def tell_unmatched(self) -> None:
         """Where nothing that stays is in the table's own places, a person is asked whether these are right."""
-        places = [place for place in (self._table.location, self._table.data_place) if not self._is_outside(place)]
+        places = [place for place in (self._table.location, self._table.data_place) if not self.is_outside(place)]
         view, world = self._table.current, self.model.world
         staying = must_stay(view, world.rules, world.ms())
         named = [view.path, *(path for one in staying for path in view.snapshots[one].files)]
         if not any(path.startswith(f"{place}/") for path in named for place in places):
             self.model.reasons.add("nothing_matches")
 
-    def _is_outside(self, place: str) -> bool:
+    def is_outside(self, place: str) -> bool:
         return not place.startswith(self.model.tenant_root)
 
     def share(self) -> None:
@@ -140,7 +140,7 @@ class Around:
 
     def is_no_place_of_ours(self, place: str) -> bool:
         """May nothing be deleted there, or can nobody tell whose it is?"""
-        return self._is_outside(place) or place.startswith(_SHARED)
+        return self.is_outside(place) or place.startswith(_SHARED)
 
     # ---- streams
 

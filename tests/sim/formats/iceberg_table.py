@@ -344,7 +344,9 @@ class Table:
     def _document(self, at_ms: int) -> dict[str, Any]:
         main = self.refs.get(MAIN)
         fields = [{"source-id": 1, "field-id": 1000, "name": "p", "transform": "identity"}] if self.spec % 2 else []
-        columns = [{"id": 1, "name": "p", "required": False, "type": "int"}] if self.logs_history else []
+        # What new files are partitioned by is a column: no writer drops it before the field.
+        column = {"id": 1, "name": "p", "required": False, "type": "int"}
+        columns = [column] if self.logs_history or fields else []
         return {
             "format-version": self.version,
             "table-uuid": self.uuid,

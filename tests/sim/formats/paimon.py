@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tests.sim.formats import paimon_bytes
+from tests.sim.formats import paimon_drops as drops
 from tests.sim.formats.paimon_log import DataFile, IndexFile, PaimonLog, Root
 from tests.sim.formats.paimon_more import More
 from tests.sim.formats.paimon_others import Others
@@ -100,6 +101,8 @@ class PaimonModel(WatchingModel):
             found += ["wrong_hint", "analyze", "tag", "tag", "branch", "consume", "consume", "rollback", "as_latest"]
         if self.jobs:
             found += ["commit_job", "commit_job", "give_up_job"]
+        if "alterations" in self.extras:
+            found += ["change_schema", "change_schema"]
         return self.trouble.steps() or found + self.others.steps() + self.extra.steps()
 
     def revivals(self) -> Sequence[str]:
@@ -111,8 +114,10 @@ class PaimonModel(WatchingModel):
     def do(self, name: str) -> None:
         self._roll_back_astray()
         self.age()
-        for who in (self.trouble, self.others, self.extra, self):
+        actors = (("accident", self.trouble), ("others", self.others), ("writer", self.extra), ("writer", self))
+        for actor, who in actors:
             if act := getattr(who, f"_{name}", None):
+                self.world.say(actor, name)
                 act()
                 break
         self.changed()
@@ -302,6 +307,13 @@ class PaimonModel(WatchingModel):
             self.world.remove(self.log.at("snapshot/LATEST"))
             self.astray, self.hides_rollback = None, False
 
+    def _confirm_commits(self) -> None:
+        """A person does what the product asks for: a LATEST hint that is behind one of its commits is put right."""
+        latest, hint = self.log.latest(), self.world.objects.get(self.log.at("snapshot/LATEST"))
+        named = int(hint.data) if hint else 0
+        if latest is not None and any(one.number > named and drops.is_ours(one) for one in self.log.snapshots()):
+            self.log.hint("LATEST", latest.number)
+
     # ---- jobs, strays, options
 
     def _begin_job(self) -> None:
@@ -338,6 +350,11 @@ class PaimonModel(WatchingModel):
 
     def _set_options(self) -> None:
         self.rules.redraw()
+        self.log.write_schema()
+
+    def _change_schema(self) -> None:
+        """A new column."""
+        self.log.columns += 1
         self.log.write_schema()
 
     def _wrong_hint(self) -> None:
@@ -417,6 +434,7 @@ class PaimonModel(WatchingModel):
 
     def settle(self) -> None:
         self._roll_back_astray()
+        self._confirm_commits()
         self.age()
         self.jobs.clear()
         self.trouble.settle()

@@ -70,6 +70,11 @@ def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
     model.changed()
 
 
+def is_ours(root: Root) -> bool:
+    """Is it a commit of the product?"""
+    return str(root.document["commitUser"]).startswith("lakesweep-")
+
+
 def goes_astray(model: PaimonModel, address: str, document: dict[str, Any], moment: tuple[int, int] | None) -> bool:
     """Was the table rolled back, or dropped and created anew, after the product had looked at the snapshot before this
     one, which must be the last thing that it does, and before the file was there? No store can make a create

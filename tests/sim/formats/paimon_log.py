@@ -107,16 +107,39 @@ class Root:
     """The changelog that its document names, although a tag does not protect it."""
 
 
+class Roots(dict[str, Root]):
+    """By address. Those of one directory are sorted once until something changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sorted: dict[str, list[Root]] = {}
+
+    def __setitem__(self, address: str, root: Root) -> None:
+        self._sorted.clear()
+        super().__setitem__(address, root)
+
+    def pop(self, address: str, default: Any = None) -> Any:  # type: ignore[override]
+        self._sorted.clear()
+        return super().pop(address, default)
+
+    def in_order(self, start: str) -> list[Root]:
+        """Those whose addresses begin so, in order of their ids. Nobody may change the list."""
+        if (known := self._sorted.get(start)) is None:
+            found = (one for name, one in self.items() if name.startswith(start))
+            known = self._sorted[start] = sorted(found, key=lambda one: one.number)
+        return known
+
+
 class PaimonLog:
     """`written` has every object that somebody may want, as it was written; whoever removes one takes it out."""
 
     def __init__(self, world: World, address: str, options: dict[str, str]) -> None:
         self.world, self.address, self.options = world, address, options
         self.written: dict[str, Stored] = {}
-        self.roots: dict[str, Root] = {}
+        self.roots = Roots()
         self.states: dict[str, State] = {"": State()}
         """By branch; the main table is the one without a name."""
-        self.schemas = 0
+        self.schemas = self.columns = 0
         self.external = ""
         self.fields: dict[str, Any] = {}
         self.needs: frozenset[str] = frozenset()
@@ -165,11 +188,12 @@ class PaimonLog:
         """The next schema, with the options as they are."""
         number = 0 if branch else self.schemas
         fields = [{"id": 0, "name": "k", "type": "INT"}, {"id": 1, "name": "dt", "type": "STRING"}]
+        fields += [{"id": 2 + more, "name": f"c{more}", "type": "BIGINT"} for more in range(self.columns)]
         document = {
             "version": 3,
             "id": number,
             "fields": fields,
-            "highestFieldId": 1,
+            "highestFieldId": 1 + self.columns,
             "partitionKeys": ["dt"],
             "primaryKeys": [],
             "options": {"bucket": "1", **self.options},
@@ -316,8 +340,7 @@ class PaimonLog:
 
     def snapshots(self, branch: str = "", kind: str = "snapshot") -> list[Root]:
         """In order of their ids."""
-        start = self.at(f"{kind}/{kind}-", branch)
-        return sorted((one for name, one in self.roots.items() if name.startswith(start)), key=lambda one: one.number)
+        return self.roots.in_order(self.at(f"{kind}/{kind}-", branch))
 
     def latest(self, branch: str = "") -> Root | None:
         found = self.snapshots(branch)

@@ -40,7 +40,8 @@ class Trouble:
             found += ["lose_snapshots", "cut"]
             found += ["lose_snapshots", "lose_list", "lose_list"] if "lists" in self.model.extras else []
             found += ["hide_snapshot"] * 4 if "unlisted" in self.model.extras else []
-        return [*found, "lose_data"] if self.model.log.states[""].live else found
+        noticed = self.model.log.states[""].live and not self.model.lists_seldom
+        return [*found, "lose_data"] if noticed else found
 
     def _bad_option(self) -> None:
         """Somebody sets an option that makes no sense, or that puts the table under other rules."""

@@ -225,7 +225,7 @@ HOLES = (
         edit(
             "lakesweep.cleanup.guards",
             "check_plan",
-            'or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))',
+            "or (foreign_owner and Refusal(code=RefusalCode.FOREIGN_TABLE, reason=foreign_owner))",
             "",
         ),
     ),
@@ -242,7 +242,7 @@ HOLES = (
         edit(
             "lakesweep.cleanup.guards",
             "check_plan",
-            'or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))',
+            "or (foreign_owner and Refusal(code=RefusalCode.FOREIGN_TABLE, reason=foreign_owner))",
             "",
         ),
     ),
@@ -349,7 +349,7 @@ HOLES = (
     ),
     hole(
         "audit-after-the-delete",
-        "The audit trail is told what goes when it is gone.",
+        "The audit trail records a delete only after it happened, not before.",
         SERVICE,
         edit(
             "lakesweep.cleanup.sweep",
@@ -365,13 +365,13 @@ HOLES = (
         edit(
             "lakesweep.cleanup.batches",
             "deletion_report",
-            "fate = [one.fate for one in fates]",
-            "fate = [DeleteStatus.DELETED for _ in fates]",
+            "statuses = [one.status for one in answers]",
+            "statuses = [DeleteStatus.DELETED for _ in answers]",
         ),
     ),
     hole(
         "stop-is-not-heard",
-        "A sweep that was told to stop goes on to its end.",
+        "A sweep that was asked to stop continues to its end.",
         SERVICE,
         edit("lakesweep.cleanup.sweep", "Sweep.run", "if self.stop.is_set():", "if False:"),
         edit("lakesweep.cleanup.delete_conditions", "LastCheck.check", "if self.stop.is_set():", "if False:"),
@@ -452,5 +452,40 @@ HOLES = (
             "known = pc.is_valid(before)",
         ),
         profile="rehearsals",
+    ),
+    hole(
+        "restore-forgets-interrupted-batches",
+        "What a run moved to the trash in the batch at which its process ended is not restored.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.restore_finder",
+            "Finder.batches",
+            "for batch in self.taken.batches:",
+            'for batch in [one for one in self.taken.batches if one.state == "done"]:',
+        ),
+        profile="other ways",
+    ),
+    hole(
+        "restore-leaves-the-first-file",
+        "The first file of each batch stays in the trash, and the restore ends as if it were back.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.restore",
+            "Restore._moved",
+            "                for row in rows\n",
+            "                for row in rows[1:]\n",
+        ),
+        profile="other ways",
+    ),
+    hole(
+        "trash-of-nobody",
+        "With a trash, files are deleted for good.",
+        ALL,
+        body(
+            "lakesweep.cleanup.delete_gate",
+            "TrashDeleter.delete",
+            "return await self._directories.delete(paths, conditions)",
+        ),
+        profile="other ways",
     ),
 )

@@ -138,6 +138,13 @@ HOLES = (
         profile="commits that are announced",
     ),
     hole(
+        "delta-published-just-now",
+        "A commit under a temporary name that is published when it is to be read counts as none.",
+        _D,
+        edit("lakesweep.formats.delta.other_commits", "OtherCommits.unpublished", "if None in found:", "if False:"),
+        beyond="story `delta` 10008459 finds it, which is always run, and none of the first 2,000",
+    ),
+    hole(
         "delta-iceberg-beside",
         "What Iceberg metadata in the table's directory names goes.",
         _D,
@@ -158,7 +165,7 @@ HOLES = (
         edit(
             _RETENTION,
             "boundaries",
-            "if buffered is not None and (buffered[1] > cutoff_ms or buffered[0] > max_version):",
+            "if buffered is not None and (max(youngest_ms, buffered[1]) > cutoff_ms or buffered[0] > max_version):",
             "if buffered is not None and buffered[0] > max_version:",
         ),
     ),
@@ -172,7 +179,15 @@ HOLES = (
             "adjusted = previous is not None and previous[0] < version and previous[1] >= time",
             "adjusted = False",
         ),
+        edit(_RETENTION, "boundaries", "max(youngest_ms, buffered[1]) > cutoff_ms", "buffered[1] > cutoff_ms"),
         profile="commits that look old",
+    ),
+    hole(
+        "delta-last-commit-decides",
+        "A young commit goes if the one after it looks old and a checksum or checkpoint is between them.",
+        _D,
+        edit(_RETENTION, "boundaries", "max(youngest_ms, buffered[1]) > cutoff_ms", "buffered[1] > cutoff_ms"),
+        beyond="`tests/unit/delta/test_walk.py` finds it, and none of the first 2,000 stories",
     ),
     hole(
         "delta-in-commit-times-ignored",
@@ -324,13 +339,13 @@ HOLES = (
         _D,
         edit(
             _TABLE,
-            "DeltaTable._stands_still",
+            "DeltaTable._is_unchanged",
             "if await reads.is_there(self._storage, following):",
             "if False:",
         ),
         edit(
             _TABLE,
-            "DeltaTable._stands_still",
+            "DeltaTable._is_unchanged",
             "if found is None or after is not None:",
             "if found is None:",
         ),
@@ -342,7 +357,7 @@ HOLES = (
         _D,
         edit(
             _TABLE,
-            "DeltaTable._stands_still",
+            "DeltaTable._is_unchanged",
             "return found.size_bytes == newest.size_bytes and _same_time(found.modified_at, newest.modified_ms)",
             "return True",
         ),

@@ -366,7 +366,7 @@ HOLES = (
         edit(
             "lakesweep.formats.iceberg.lineage",
             "_another",
-            "return None if _is_old_litter(line, link, links) else _NO_PAST",
+            "return None if _is_old_leftover(line, link, links) else _NO_PAST",
             "return None",
         ),
         profile="slow",
@@ -457,5 +457,12 @@ HOLES = (
             "below = keys.slice(0, 0)",
         ),
         beyond="story `iceberg` 64359 finds it, which is always run, and no earlier one",
+    ),
+    hole(
+        "iceberg-newer-metadata-goes-first",
+        "A metadata file of the table's past goes while an older one, which was restored, stays.",
+        _I,
+        body("lakesweep.formats.iceberg.other_histories", "out_of_order", "return ()"),
+        beyond="story `iceberg` 10007341 finds it, which is always run, and no earlier one",
     ),
 )

@@ -88,7 +88,7 @@ HOLES = (
         "paimon-limit-ignored",
         "More snapshots go at one time than snapshot.expire.limit allows.",
         _P,
-        body(_RETENTION, "_out_of_turn", "return None"),
+        body(_RETENTION, "_over_the_limit", "return None"),
         beyond="how many go at once costs no reader anything",
     ),
     hole(
@@ -266,6 +266,13 @@ HOLES = (
         profile="rollbacks to what is being deleted",
     ),
     hole(
+        "paimon-puts-back-what-others-lost",
+        "If all snapshots are lost, one that was to expire and was not deleted yet is put back as the newest.",
+        _P,
+        edit(_RELEASED, "ReleasedSnapshots.begun", "if one.location.name in self._sent", ""),
+        beyond="story `paimon` 10006288 finds it, which is always run",
+    ),
+    hole(
         "paimon-nothing-put-back-after-a-kill",
         "A process that died while somebody rolled back to what it was deleting leaves a table without a snapshot.",
         _P,
@@ -362,6 +369,14 @@ HOLES = (
         profile="commits of our own that are overtaken",
     ),
     hole(
+        "paimon-only-commit-left-is-believed",
+        "A commit of ours that is the only snapshot left counts as confirmed, whatever was lost in its moment.",
+        _P,
+        body("lakesweep.formats.paimon.snapshots", "without_base", "return None"),
+        beyond="story `paimon` 20014534 finds it, which is always run",
+        profile="commits of our own that are overtaken",
+    ),
+    hole(
         "paimon-hint-over-a-rollback",
         "The hint leads readers to a commit of ours that hides a rollback.",
         _P,
@@ -372,7 +387,7 @@ HOLES = (
         "paimon-hint-to-nothing",
         "After a rollback of our commit its hint names a snapshot that is gone.",
         _P,
-        edit(_COMMIT, "Committer._write_hint", "for _ in range(_HINTS):", "for _ in range(1):"),
+        edit(_COMMIT, "Committer._write_hint", "for _ in range(_HINT_WRITES):", "for _ in range(1):"),
         profile="commits of our own that are overtaken",
     ),
     hole(
@@ -413,7 +428,7 @@ HOLES = (
             _COMMIT,
             "Committer.commit",
             "        published = await self._publish(latest.id + 1, document)\n",
-            "        try:\n            published = await self._publish(latest.id + 1, document)\n        except BaseException:\n            await self._tidy.discard(draft.written)\n            raise\n",
+            "        try:\n            published = await self._publish(latest.id + 1, document)\n        except BaseException:\n            await self._remover.remove_unpublished(draft.written)\n            raise\n",
         ),
         edit(
             _COMMIT,
@@ -495,15 +510,15 @@ HOLES = (
         "paimon-next-snapshot-unseen",
         "A snapshot that is there but was not listed stops nothing.",
         _P,
-        body("lakesweep.formats.paimon.newest", "check", "return None"),
-        body(_READER, "has_gone_on", "return False"),
+        body("lakesweep.formats.paimon.newest", "check", "return await latest_hint(files, newest.branch) or 0"),
+        body(_READER, "has_changed_since", "return False"),
         profile="snapshots that are not listed",
     ),
     hole(
         "paimon-head-without-its-end",
         "The head is what was listed; a snapshot committed behind the listing is not looked for.",
         _P,
-        body(_READER, "has_gone_on", "return False"),
+        body(_READER, "has_changed_since", "return False"),
         profile="commits at the last moment",
     ),
     hole(

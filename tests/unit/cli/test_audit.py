@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate, fates_of, rows_of
+from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate, results_of, rows_of
 from tests.builders.small_lake import LocalLake, to_toml
 
 from lakesweep.audit import records
@@ -29,7 +29,7 @@ SNAPSHOT = Snapshot(id="77", committed_at=NOON)
             "delete s3://b/t/1.parquet (data, unreferenced, 2.0 KiB)",
         ),
         (
-            json.loads(records.deleted_lines(batch(0, 1), fates_of(("s3://b/x", "failed", "no")))),
+            json.loads(records.deleted_lines(batch(0, 1), results_of(("s3://b/x", "failed", "no")))),
             "failed s3://b/x: no",
         ),
         (

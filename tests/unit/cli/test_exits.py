@@ -52,7 +52,7 @@ def test_an_error_gives_the_documented_code(error, code):
 @given(codes=st.lists(st.sampled_from([ExitCode.DONE, ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FAILED])))
 def test_the_gravest_wins(codes):
     order = [4, 3, 2, 0]
-    assert exit_codes.gravest(codes) == next((code for code in order if code in codes), 0)
+    assert exit_codes.highest(codes) == next((code for code in order if code in codes), 0)
 
 
 def test_several_faults_are_reported_one_a_line():

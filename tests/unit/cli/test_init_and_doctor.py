@@ -106,7 +106,10 @@ def test_init_makes_a_tenant_of_each_directory_that_has_tables(lake_of_three, tm
     roots = {one["id"]: one["root"] for one in tomllib.loads(file.read_text())["tenants"]}
     assert roots == {"acme": str(lake_of_three / "acme"), "globex": str(lake_of_three / "globex")}
     assert call("settings", "--config", file)[0] == 0
-    assert "need one --tenant" in call("init", lake_of_three, "--tenant", "*", "--catalog", "type=sql", "--force")[2]
+    assert (
+        "for a catalog, name one tenant"
+        in call("init", lake_of_three, "--tenant", "*", "--catalog", "type=sql", "--force")[2]
+    )
 
 
 def test_init_asks_at_a_terminal_for_place_catalog_and_tenants(lake_of_three, tmp_path, call, monkeypatch):

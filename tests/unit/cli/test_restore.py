@@ -118,7 +118,7 @@ def test_a_restore_of_a_restore_is_refused_and_still_prints_a_document(tmp_path,
     own_run = told.partition("this is run ")[2].partition(";")[0]
     assert cleaned.command("restore", own_run, "--json") == 3
     out, error = capsys.readouterr()
-    assert f"it restored what run {cleaned.run_id} took" in error
+    assert f"it restored the files of run {cleaned.run_id}" in error
     nothing = {"restored": {"count": 0, "bytes": 0}, "already_there": 0, "not_restorable": {"count": 0, "files": []}}
     assert json.loads(out) == {"run_id": own_run, **nothing, "paused": True}
 

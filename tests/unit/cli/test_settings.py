@@ -222,7 +222,7 @@ def test_the_example_on_the_command_line_page_is_what_is_printed(capsys):
     ("catalog", "code", "told"),
     [
         ('{ type = "rset", uri = "x" }', 2, "no such type of catalog; did you mean 'rest'?"),
-        ('{ type = "nosuch", uri = "x" }', 2, "known are rest, sql, hive, glue"),
+        ('{ type = "nosuch", uri = "x" }', 2, "expected one of rest, sql, hive, glue"),
         (
             '{ type = "rest", uri = "x", credentail = "a:b" }',
             0,
@@ -235,7 +235,7 @@ def test_the_example_on_the_command_line_page_is_what_is_printed(capsys):
         ),
         ('{ type = "sql", uri = "postgresql://u:a:b@h/x" }', 0, ""),
         ('{ type = "sql", uri = "sqlite:////x.db" }', 0, ""),
-        ('{ type = "sql", uri = "postgres://u:a:b@h/x" }', 0, "SQLAlchemy knows PostgreSQL as postgresql://"),
+        ('{ type = "sql", uri = "postgres://u:a:b@h/x" }', 0, "SQLAlchemy needs postgresql:// instead of postgres://"),
         ('{ type = "sql", uri = "postgresql+asyncpg://h/x" }', 0, "asyncpg is a driver for asyncio"),
         ('{ type = "sql", uri = "mysql://u:a:b@h/x" }', 0, "its driver is not installed here (MySQLdb): pip install"),
         ('{ type = "rest", uri = "x", "header.X-Team" = "data", "s3.region" = "eu" }', 0, ""),

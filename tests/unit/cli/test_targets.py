@@ -103,9 +103,9 @@ def test_what_is_paused_is_seen_and_a_wrong_scope_suggests_the_right_one(call):
     assert paused == {"acme/d/one": True, "acme/d/two": False}
     assert "paused" in call("tables")[1]
     code, _, told = call("resume", "acme")
-    assert (code, told) == (2, "lakesweep: there is no hold 'acme'; there is: 'acme/d/one'\n")
+    assert (code, told) == (2, "lakesweep: there is no hold 'acme'; held are: 'acme/d/one'\n")
     assert call("resume", "acme/d/one")[0] == 0
-    assert "and no other" in call("resume", "acme/d/one")[2]
+    assert "nothing is held" in call("resume", "acme/d/one")[2]
 
 
 def test_lists_without_anything_say_of_what(call):

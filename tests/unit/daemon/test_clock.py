@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.daemon.clock import CLOCK_SCOPE, ClockWatch, SteadyClock, SystemClock, Uptime, believe
+from lakesweep.daemon.clock import CLOCK_SCOPE, ClockWatch, SteadyClock, SystemClock, Uptime, trust_clocks
 from lakesweep.state.memory import MemoryStateStore
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -89,7 +89,7 @@ async def test_a_person_may_say_that_the_new_time_is_right(clock, state):
     await check(clock, state)
     clock.wall += timedelta(days=3)
     assert f"lakesweep resume {CLOCK_SCOPE}" in await check(clock, state)
-    await believe(state)
+    await trust_clocks(state)
     assert await check(clock, state) is None
     clock.wall -= timedelta(days=3)
     assert "back by 3 days" in await check(clock, state)

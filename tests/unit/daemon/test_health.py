@@ -9,7 +9,7 @@ from tests.builders.small_lake import LocalLake
 
 from lakesweep.admin.app import metrics_app
 from lakesweep.daemon import health
-from lakesweep.daemon.admin_service import Control
+from lakesweep.daemon.admin_service import AdminService
 from lakesweep.daemon.app import App
 from lakesweep.daemon.service import Service
 from lakesweep.model.errors import StateError
@@ -33,7 +33,7 @@ async def step(service):
 async def test_a_scheduler_that_has_not_begun_is_not_well(service):
     found = await service.checkup.alive()
     assert not found.well
-    assert found.checks["scheduler"] == "it has not started"
+    assert found.checks["scheduler"] == "the scheduler has not started"
 
 
 async def test_a_working_service_is_alive_and_ready_and_reports_its_last_cycle(service):
@@ -109,7 +109,7 @@ async def test_the_age_of_the_last_cycle_is_never_negative(service):
 
 
 async def test_the_metrics_port_answers_scrapes_and_probes(service):
-    app = metrics_app(Control(service.scheduler, service.checkup))
+    app = metrics_app(AdminService(service.scheduler, service.checkup))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://daemon") as client:
         assert (await client.get("/readyz")).status_code == 503
         await step(service)

@@ -6,17 +6,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.daemon import clock, housekeeping
 from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import Uptime
+from lakesweep.engines import scratch as engine_scratch
+from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.memory import MemoryStorage, MemoryWriter
+from lakesweep.storage.memory import Held, MemoryStorage, MemoryWriter, bucket, forget
 
 DAY = timedelta(days=1)
 
@@ -43,9 +46,9 @@ async def test_an_old_run_goes_with_its_plan_and_a_young_one_stays(app):
     old = await app.run(work, execute=False)
     app.clock.moment += 9 * DAY
     young = await app.run(work, execute=False)
-    assert await housekeeping.tidy(app) == 0
+    assert await housekeeping.run_once(app) == 0
     app.clock.moment += 2 * DAY
-    assert await housekeeping.tidy(app) == 1
+    assert await housekeeping.run_once(app) == 1
     assert await app.state.get_run(old.id) is None
     assert await app.state.get_run(young.id) is not None
     plans = {path.name for path in app.artifacts.file("plans", "x").parent.iterdir()}
@@ -59,10 +62,10 @@ async def test_unfinished_files_of_killed_processes_go_after_a_day(app):
         path = app.artifacts.file(*name.split("/"))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
-    await housekeeping.tidy(app)
+    await housekeeping.run_once(app)
     assert all(app.artifacts.file(*name.split("/")).exists() for name in (*names, *kept))
     app.clock.moment += 2 * DAY
-    await housekeeping.tidy(app)
+    await housekeeping.run_once(app)
     assert not any(app.artifacts.file(*name.split("/")).exists() for name in names)
     assert all(app.artifacts.file(*name.split("/")).exists() for name in kept)
 
@@ -79,15 +82,15 @@ async def test_an_ended_hold_is_forgotten_only_by_a_clock_that_is_believed(tmp_p
     async with App.open(settings, clock=JumpingClock()) as app:
         now = app.clock.now()
         await app.state.set_hold(Hold(scope="acme", since=now, by="ann", ends_at=now + DAY))
-        await housekeeping.tidy(app)
+        await housekeeping.run_once(app)
         app.clock.moment += 30 * DAY
-        await housekeeping.tidy(app)
+        await housekeeping.run_once(app)
         assert [hold.scope for hold in await app.state.ended_holds()] == ["acme"]
         app.clock.moment = now
         assert [hold.scope for hold in await app.state.holds()] == ["acme"]
         app.clock.moment += 30 * DAY
-        await clock.believe(app.state)
-        await housekeeping.tidy(app)
+        await clock.trust_clocks(app.state)
+        await housekeeping.run_once(app)
         assert await app.state.ended_holds() == []
 
 
@@ -149,3 +152,48 @@ async def test_the_service_reports_ghosts_and_looks_only_if_configured(tmp_path,
         await housekeeping.look_for_ghosts(app)
         assert b'lakesweep_ghosts{tenant="acme"} 1.0' in app.metrics.exposition()
     assert (tmp_path / "lake" / "acme" / "old" / "clicks" / "_delta_log").is_dir()
+
+
+async def test_only_scratch_of_killed_processes_goes(app, tmp_path):
+    scratch = tmp_path / "s" / "scratch"
+    killed = scratch / f"plan-{'0' * 32}"
+    async with engine_scratch.scratch(scratch) as under_way:
+        killed.mkdir()
+        (killed / "listing.parquet").write_bytes(b"x")
+        killed.with_suffix(".lock").touch()  # its owner's lock on it died with the owner
+        await housekeeping.run_once(app)
+        assert sorted(scratch.iterdir()) == sorted([under_way, under_way.with_suffix(".lock")])
+
+
+async def test_scratch_objects_of_killed_processes_go_after_a_day(tmp_path):
+    """An object store has no locks: what was written in the last day may belong to a plan under way."""
+    settings = {"service": {"data_dir": str(tmp_path)}, "state": {"url": "memory://"}}
+    settings["engine"] = {"spark": {"scratch": "memory://left-over/plans"}}
+    objects = bucket("left-over").objects
+    old, now = f"plans/plan-{'0' * 32}", datetime.now(UTC)
+    live = f"plans/plan-{'1' * 32}"
+    times = {
+        f"{old}/started": now - 3 * DAY,
+        f"{old}/read/x.arrow": now - 2 * DAY,
+        f"{live}/started": now - 2 * DAY,
+        f"{live}/read/x.arrow": now - DAY / 2,
+        "plans/of-others/x": now - 9 * DAY,
+    }
+    try:
+        objects.update({key: Held(data=b"x", modified_at=at) for key, at in times.items()})
+        async with App.open(Settings.model_validate(settings)) as app:
+            await housekeeping.run_once(app)
+        assert sorted(objects) == sorted(key for key in times if not key.startswith(old))
+    finally:
+        forget("left-over")
+
+
+async def test_scratch_that_cannot_be_reached_does_not_stop_housekeeping(app, monkeypatch):
+    async def unreachable():
+        raise EngineFailed("engine.spark.scratch = s3://ops/plans cannot be used: no answer")
+
+    monkeypatch.setattr(app.adapters, "tidy_scratch", unreachable)
+    with structlog.testing.capture_logs() as logged:
+        assert await housekeeping.run_once(app) == 0
+    (warning,) = [one for one in logged if one["event"] == "scratch_not_tidied"]
+    assert warning["reason"].endswith("no answer")

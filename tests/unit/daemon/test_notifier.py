@@ -134,6 +134,21 @@ async def test_a_notice_is_given_up_after_a_day_and_kept(receiver, state, clock)
     assert await notifier.deliver() == 0
 
 
+async def test_waits_double_up_to_an_hour_and_a_day_has_33_tries(state, clock):
+    notifier = Notifier(NotifySettings(url="http://127.0.0.1:1/", secret=SECRET), state, clock)
+    await notifier.note(run(1))
+    waits = []
+    while left := await state.notices():
+        (waiting,) = left
+        await notifier.deliver()
+        if again := await state.notices():
+            waits.append((again[0].next_try - clock.now()).total_seconds())
+            clock.moment = again[0].next_try
+        else:
+            assert waiting.attempts == 32
+    assert waits == [10, 20, 40, 80, 160, 320, 640, 1280, 2560, *[3600] * 23]
+
+
 async def test_two_replicas_do_not_send_one_try_twice(receiver, state, clock):
     settings = NotifySettings(url=receiver.url, secret=SECRET)
     one = Notifier(settings, state, clock)

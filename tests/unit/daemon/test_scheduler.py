@@ -11,11 +11,11 @@ from tests.builders.small_lake import LocalLake, small_table, write_local
 
 from lakesweep.daemon import cadence, known_tables, request_budget
 from lakesweep.daemon import scheduler as scheduler_module
-from lakesweep.daemon.admin_service import Control
+from lakesweep.daemon.admin_service import AdminService
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.limits import Due
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.table_run import ScheduledRun, tend
+from lakesweep.daemon.table_run import ScheduledRun, run_scheduled
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
 from lakesweep.ports.state import DueTime, Hold
@@ -121,7 +121,7 @@ async def test_a_table_that_another_replica_has_just_cleaned_is_left_alone(lake)
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         await stand.round(times=1)
-        await stand.scheduler._refresh(NOON)
+        await stand.scheduler._due.refresh(NOON)
         theirs = DueTime(table="acme/d/one", next_due=NOON + DAY, last_finished=NOON, last_outcome="done")
         await stand.app.state.set_due(theirs)  # after we looked, before we claim
         await stand.round(times=1)
@@ -310,7 +310,7 @@ async def test_a_hold_stops_new_work_until_it_is_cleared(lake):
         await stand.round(times=4)
         assert await stand.outcomes() == [("globex/d/two", "done")]
         assert stand.skipped("acme", "paused") == 1
-        assert stand.scheduler._holds.covering("acme/d/one")
+        assert stand.scheduler._due.holds.covering("acme/d/one")
         await stand.app.state.clear_hold("acme")
         await stand.pass_time(seconds=11)
         assert ("acme/d/one", "done") in await stand.outcomes()
@@ -555,10 +555,10 @@ async def die(stand, label, monkeypatch):
 
     monkeypatch.setattr(stand.app.state, "start_run", started_then_killed)
     entry = stand.scheduler.known_tables.entries[label]
-    turn = ScheduledRun(entry=entry, run_id=new_run_id(), since=stand.clock.now())
-    turn.requested = True  # whatever waits for it
+    scheduled = ScheduledRun(entry=entry, run_id=new_run_id(), since=stand.clock.now())
+    scheduled.requested = True  # whatever waits for it
     with pytest.raises(Dead):
-        await tend(turn, lambda: 0.0)
+        await run_scheduled(scheduled, lambda: 0.0)
     monkeypatch.setattr(stand.app.state, "start_run", start_run)
     stand.scheduler.invalidate()
 
@@ -566,7 +566,7 @@ async def die(stand, label, monkeypatch):
 async def due_now(stand, label):
     due = await stand.app.state.get_due(label)
     await stand.app.state.set_due(replace(due, next_due=stand.clock.now()))
-    stand.scheduler._learn(await stand.app.state.get_due(label))
+    stand.scheduler._due.learn(await stand.app.state.get_due(label))
 
 
 async def test_a_table_that_kills_the_process_backs_off_and_is_held(lake, monkeypatch):
@@ -611,11 +611,10 @@ async def test_of_tables_that_died_with_their_process_one_is_tried_at_a_time(lak
         now = stand.clock.now()
         due = [Due(tenant="acme", table=f"acme/d/{name}", since=now) for name in ("one", "two", "three")]
         for name in ("one", "two"):
-            stand.scheduler._learn(DueTime(table=f"acme/d/{name}", next_due=now, last_outcome="interrupted"))
-        assert [one.table for one in stand.scheduler._one_suspect(due)] == ["acme/d/one", "acme/d/three"]
-        stand.scheduler.running["acme/d/one"] = None
-        assert [one.table for one in stand.scheduler._one_suspect(due[1:])] == ["acme/d/three"]
-        stand.scheduler.running.clear()
+            stand.scheduler._due.learn(DueTime(table=f"acme/d/{name}", next_due=now, last_outcome="interrupted"))
+        assert [one.table for one in stand.scheduler._due.one_suspect(due, ())] == ["acme/d/one", "acme/d/three"]
+        running = {"acme/d/one"}
+        assert [one.table for one in stand.scheduler._due.one_suspect(due[1:], running)] == ["acme/d/three"]
 
 
 async def test_a_queued_request_runs_under_the_new_settings(lake):
@@ -653,7 +652,7 @@ async def test_a_request_for_a_table_that_left_the_settings_deletes_nothing(lake
         stand.scheduler.adopt(other)
         await stand.round(times=3)
         assert await stand.outcomes() == [("acme/d/one", "failed"), ("globex/d/two", "done")]
-        assert "not known" in (await stand.app.state.get_run(run_id))["reason"]
+        assert "no longer configured" in (await stand.app.state.get_run(run_id))["reason"]
         assert len(lake.orphans_left("acme/d/one")) == 3
 
 
@@ -709,7 +708,7 @@ async def test_a_budget_of_requests_postpones_tables_and_says_so(lake):
 
 def test_the_most_wasteful_tables_go_first_as_long_as_there_is_room():
     wishes = [
-        request_budget.Wish(table=name, requests=requests, bytes=size)
+        request_budget.ExpectedRun(table=name, requests=requests, bytes=size)
         for name, requests, size in (("idle", 10, 0), ("dirty", 80, 500), ("dirtier", 90, 900), ("small", 5, 100))
     ]
     assert request_budget.fitting(wishes, 100) == {"dirtier", "small"}
@@ -721,10 +720,10 @@ async def test_a_hint_pulls_the_next_look_forward_and_changes_no_rule(lake):
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         await stand.round()
-        control = Control(stand.scheduler, checkup=None)
+        admin = AdminService(stand.scheduler, checkup=None)
         with pytest.raises(UnknownTable):
-            await control.hint("acme/d/none", event="committed", who="a test")
-        assert await control.hint("acme/d/one", event="committed", who="a test") == NOON + timedelta(hours=1)
+            await admin.hint("acme/d/none", event="committed", who="a test")
+        assert await admin.hint("acme/d/one", event="committed", who="a test") == NOON + timedelta(hours=1)
         await stand.pass_time(minutes=59)
         assert len(await stand.outcomes()) == 1, "not sooner than min_interval_hours"
         await stand.pass_time(minutes=1)
@@ -739,7 +738,7 @@ async def test_a_report_is_made_once_for_many_askers_and_anew_after_a_change(lak
     lake.add("umbrella", ["virus"])
     async with standing(lake) as stand:
         await stand.round()
-        control = Control(stand.scheduler, checkup=None)
+        admin = AdminService(stand.scheduler, checkup=None)
         made, planned = [], stand.app.state.last_planned
 
         async def counted(tenants=None):
@@ -747,18 +746,18 @@ async def test_a_report_is_made_once_for_many_askers_and_anew_after_a_change(lak
             return await planned(tenants)
 
         monkeypatch.setattr(stand.app.state, "last_planned", counted)
-        reports = await asyncio.gather(*(control.report(None) for _ in range(5)))
+        reports = await asyncio.gather(*(admin.report(None) for _ in range(5)))
         assert len(made) == 1
         assert {row["table"] for row in reports[0]["tables"]} == {"acme/d/one", "acme/d/two", "umbrella/d/virus"}
-        own = await control.report(["acme"])
+        own = await admin.report(["acme"])
         assert (own["totals"]["tables"], len(made)) == (2, 2)
         assert own["totals"]["freed_bytes_30_days"] > 0
-        await control.pause("acme/d/one", who="a test", reason="why", admin=True)
-        paused = {row["table"]: row["why"] for row in (await control.report(None))["tables"]}
+        await admin.pause("acme/d/one", who="a test", reason="why", admin=True)
+        paused = {row["table"]: row["why"] for row in (await admin.report(None))["tables"]}
         assert paused["acme/d/one"]["scope"] == "acme/d/one"
-        held = {one["name"]: one["value"] for one in await control.settings_of("acme/d/two")}
+        held = {one["name"]: one["value"] for one in await admin.settings_of("acme/d/two")}
         assert held["orphan_cleanup.enabled"] is True
         with pytest.raises(UnknownTable):
-            await control.settings_of("acme/d/none")
+            await admin.settings_of("acme/d/none")
         with pytest.raises(UnknownTable):
-            await control.explain("acme/d/none", str(lake.root))
+            await admin.explain("acme/d/none", str(lake.root))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.builders.stores import GatedTidy, StorageSpec
+from tests.builders.stores import GatedUnpublishedRemover, StorageSpec
 
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_deleter
@@ -31,42 +31,44 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tidy(lake: Path) -> GatedTidy:
-    return GatedTidy(lambda: open_deleter(StorageSpec()), at(lake))
+def remover(lake: Path) -> GatedUnpublishedRemover:
+    return GatedUnpublishedRemover(lambda: open_deleter(StorageSpec()), at(lake))
 
 
-async def remove_all(tidy: GatedTidy, lake: Path) -> set[str]:
+async def remove_all(remover: GatedUnpublishedRemover, lake: Path) -> set[str]:
     """Ask for everything in both tables, one by one; what is gone then."""
     before = set(lake.rglob("*"))
     for table in ("mine", "other"):
-        await tidy.discard([at(lake / table / "unpublished").raw])
+        await remover.remove_unpublished([at(lake / table / "unpublished").raw])
         for root in (lake, lake / table):
-            await tidy.remove_empty_directories(at(root), [at(lake / table / "k=1").raw])
+            await remover.remove_empty_directories(at(root), [at(lake / table / "k=1").raw])
     return {str(path.relative_to(lake)) for path in before - set(lake.rglob("*"))}
 
 
-async def test_nothing_goes_before_it_is_known_which_table_it_is_for(tidy, lake):
-    assert await tidy.empty_directories(at(lake / "mine"), NOW) == ()
-    assert await remove_all(tidy, lake) == set()
+async def test_nothing_goes_before_it_is_known_which_table_it_is_for(remover, lake):
+    assert await remover.empty_directories(at(lake / "mine"), NOW) == ()
+    assert await remove_all(remover, lake) == set()
 
 
-async def test_only_what_is_inside_the_tables_own_roots_goes(tidy, lake):
-    mine = tidy.within((at(lake / "mine"),))
+async def test_only_what_is_inside_the_tables_own_roots_goes(remover, lake):
+    mine = remover.within((at(lake / "mine"),))
     assert await mine.empty_directories(at(lake / "other"), NOW) == ()
     assert await mine.empty_directories(at(lake), NOW) == ()
     assert await remove_all(mine, lake) == {"mine/unpublished", "mine/k=1"}
 
 
 async def test_a_table_outside_the_tenants_root_is_left_alone(lake):
-    tidy = GatedTidy(lambda: open_deleter(StorageSpec()), at(lake / "other")).within((at(lake / "mine"),))
-    assert await tidy.empty_directories(at(lake / "mine"), NOW) == ()
-    assert await remove_all(tidy, lake) == set()
+    remover = GatedUnpublishedRemover(lambda: open_deleter(StorageSpec()), at(lake / "other")).within(
+        (at(lake / "mine"),)
+    )
+    assert await remover.empty_directories(at(lake / "mine"), NOW) == ()
+    assert await remove_all(remover, lake) == set()
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_a_table_may_be_its_tenants_root(lake, slash):
     root = Location.parse(f"{lake / 'mine'}{slash}")
-    tidy = GatedTidy(lambda: open_deleter(StorageSpec()), at(lake / "mine")).within((root,))
-    (found,) = await tidy.empty_directories(root, NOW)
+    remover = GatedUnpublishedRemover(lambda: open_deleter(StorageSpec()), at(lake / "mine")).within((root,))
+    (found,) = await remover.empty_directories(root, NOW)
     assert found == at(lake / "mine" / "k=1").raw
-    assert await tidy.remove_empty_directories(root, [found]) == 1
+    assert await remover.remove_empty_directories(root, [found]) == 1

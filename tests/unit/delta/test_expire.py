@@ -124,6 +124,38 @@ async def test_nothing_due_is_no_obstacle():
     assert (await look(writer)).expiry.skipped is None
 
 
+def _restored(writer: DeltaWriter, days: float) -> DeltaWriter:
+    """Its first ten commits were brought back so long ago, which is their time now."""
+    objects = memory.bucket(writer.place.bucket).objects
+    for version in range(10):
+        name = f"{version:020d}.json"
+        stored = objects[f"{writer.place.prefix}/_delta_log/{name}"]
+        writer.log(name, stored.data, days_ago(days) + timedelta(seconds=version))
+    return writer
+
+
+@pytest.mark.parametrize(("days", "going"), [(5, 0), (35, 20)])
+async def test_restored_commits_wait_for_the_retention_of_the_log_once_more(days, going):
+    seen = await look(_restored(_aged(), days))
+    assert len(seen.expiry.expire) == going
+    assert seen.expiry.skipped is None
+
+
+@pytest.mark.parametrize(("days", "going"), [(5, 0), (35, 25)])
+async def test_restored_commits_before_an_older_checkpoint_wait_for_another_one(days, going):
+    """As in Delta itself, and the plan says what would help."""
+    writer = _restored(_aged(checkpoints=(10,)), days)
+    seen = await look(writer)
+    assert not seen.expiry.expire
+    assert "no checkpoint is younger than the log files before it" in (seen.expiry.skipped or "")
+    assert "make a commit, and then write a checkpoint" in (seen.expiry.skipped or "")
+    writer.commit([], days_ago(2))
+    writer.checkpoint(at=days_ago(1))
+    seen = await look(writer)
+    assert len(seen.expiry.expire) == going
+    assert seen.expiry.skipped is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_boundary_that_cannot_be_opened_is_not_trusted(kind):
     writer = _aged(kind, checkpoints=(10, 19, 20))

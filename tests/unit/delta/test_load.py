@@ -213,7 +213,7 @@ async def test_a_hint_above_the_newest_commit_reveals_a_log_that_was_set_back():
     """It may lie. But if it does not, files of acknowledged commits look unreferenced."""
     writer = _busy_table("classic")
     writer.log("_last_checkpoint", b'{"version":999}', NOW)
-    with pytest.raises(Refused, match="set the log back"):
+    with pytest.raises(Refused, match="restored the log from a backup"):
         await look(writer)
 
 

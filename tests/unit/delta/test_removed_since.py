@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakesweep.formats.delta import files, log
 from lakesweep.formats.delta.actions import Actions
-from lakesweep.formats.delta.log import LogFile
+from lakesweep.formats.delta.log import LogFile, LogListing
 from lakesweep.formats.delta.other_commits import OtherCommits
 
 HOUR = 60 * 60 * 1000
@@ -24,7 +24,11 @@ async def read_for(*written: int | None) -> list[int]:
         LogFile(path=f"/t/_delta_log/{name}", relative=name, name=log.parse_name(name), size_bytes=1, modified_ms=at)
         for name, at in zip(names, written, strict=True)
     )
-    await OtherCommits(read).removed_since(listing, len(written) - 1, SINCE)
+
+    async def list_log() -> LogListing:
+        return listing
+
+    await OtherCommits(read, list_log).removed_since(listing, len(written) - 1, SINCE)
     return sorted(seen)
 
 

@@ -94,3 +94,22 @@ async def test_such_a_commit_that_a_store_hands_out_cut_short_is_doubt(writer, m
     swept = await sweep(writer.place, execute=True)
     assert swept.run.outcome is not Outcome.DONE
     assert {"new.parquet", "old.parquet"} <= writer.place.names()
+
+
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("name", [JAVA.format(version=3), DELTALAKE])
+async def test_such_a_commit_that_is_published_when_it_is_to_be_read_counts(writer, name, published, monkeypatch):
+    """If its writer has given up instead, it keeps nothing."""
+    _hand_over(writer, name)
+    logged, whole = writer.place.path / "_delta_log", LocalStorage.read
+
+    async def overtaken(self: LocalStorage, location: Location, limit: int | None = None) -> bytes:
+        temporary = logged / name
+        if location.raw.endswith(name) and temporary.exists():
+            temporary.rename(logged / f"{3:020d}.json" if published else writer.place.path.parent / "given up")
+        return await whole(self, location, limit)
+
+    monkeypatch.setattr(LocalStorage, "read", overtaken)
+    swept = await sweep(writer.place)
+    assert swept.run.outcome is Outcome.DRY_RUN, swept.run.reason
+    assert swept.names == (set() if published else {"new.parquet", "old.parquet"})

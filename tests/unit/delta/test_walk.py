@@ -138,6 +138,21 @@ def test_a_file_of_unknown_age_ends_the_walk():
     assert _boundary(listing) is None
 
 
+@pytest.mark.parametrize("beside", ["checkpoint.parquet", "crc"])
+def test_a_young_commit_stays_also_if_the_next_one_looks_old(beside):
+    """What lies beside the next commit takes over the time, and the next commit itself does not."""
+    listing = _listing(
+        _commit(0, 1),
+        _commit(1, 50),
+        (f"{2:020d}.{beside}", 20),
+        _commit(2, 20),
+        _commit(3, 21),
+        (f"{3:020d}.checkpoint.parquet", 60),
+    )
+    assert _boundary(listing, cutoff=49) is None
+    assert _boundary(listing, cutoff=50) == 3
+
+
 def test_gaps_in_the_middle_do_not_stop_the_walk():
     listing = _listing(_commit(0, 1), _commit(5, 2), (f"{7:020d}.checkpoint.parquet", 3), _commit(7, 3))
     assert _boundary(listing) == 7

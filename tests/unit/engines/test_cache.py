@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from lakesweep.engines import manifest_cache as cache_module
-from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache
+from lakesweep.engines.manifest_cache import PACK_SCHEMA, FingerprintCache
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import REFERENCE_SCHEMA, ReferenceSource
@@ -32,7 +32,7 @@ def batch(*paths):
 
 @pytest.fixture
 def cache(tmp_path):
-    return DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY)
+    return FingerprintCache(tmp_path, limit_bytes=LIMIT, key=KEY)
 
 
 def pack(*names, rows=3):
@@ -51,7 +51,7 @@ def entries(folder):
 
 def test_another_process_loads_what_was_stored(cache, tmp_path):
     cache.store(source(), batch("s3://b/x", "s3://b/ü"))
-    assert DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY).load(source()).column("path").to_pylist() == [
+    assert FingerprintCache(tmp_path, limit_bytes=LIMIT, key=KEY).load(source()).column("path").to_pylist() == [
         "s3://b/x",
         "s3://b/ü",
     ]
@@ -116,7 +116,7 @@ def test_a_sound_entry_of_another_source_under_this_name_is_not_believed(cache, 
 
 
 def test_the_least_recently_used_entry_goes_first(tmp_path):
-    cache = DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY)
+    cache = FingerprintCache(tmp_path, limit_bytes=LIMIT, key=KEY)
     noise = os.urandom(2000).hex()
     for number in range(10):
         cache.store(source(f"m{number}"), batch(noise))
@@ -126,7 +126,7 @@ def test_the_least_recently_used_entry_goes_first(tmp_path):
         path = cache._path(cache_module._key(source(f"m{number}").cache_key))
         os.utime(path, (time.time() - (20 - number) * day,) * 2)
     assert cache.load(source("m0")) is not None  # used just now
-    small = DigestCache(tmp_path, limit_bytes=sum(sizes), key=KEY)
+    small = FingerprintCache(tmp_path, limit_bytes=sum(sizes), key=KEY)
     small.store(source("new"), batch(noise))
     assert small.load(source("new")) is not None
     assert small.load(source("m0")) is not None
@@ -136,7 +136,7 @@ def test_the_least_recently_used_entry_goes_first(tmp_path):
 
 
 def test_an_entry_larger_than_the_whole_cache_is_not_written(tmp_path):
-    cache = DigestCache(tmp_path, limit_bytes=100, key=KEY)
+    cache = FingerprintCache(tmp_path, limit_bytes=100, key=KEY)
     cache.store(source(), batch(os.urandom(500).hex()))
     assert entries(tmp_path) == []
 
@@ -155,7 +155,7 @@ def test_half_written_files_of_dead_writers_are_swept(cache, tmp_path):
 def test_a_disk_that_cannot_be_written_turns_the_cache_off_with_one_line(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    cache = DigestCache(blocked, limit_bytes=LIMIT, key=KEY)
+    cache = FingerprintCache(blocked, limit_bytes=LIMIT, key=KEY)
     with structlog.testing.capture_logs() as logs:
         cache.store(source(), batch("s3://b/x"))
         cache.store(source("m2"), batch("s3://b/x"))
@@ -225,7 +225,7 @@ def test_a_sound_pack_of_another_scope_under_this_name_is_not_believed(cache, tm
 
 
 def test_a_pack_larger_than_the_whole_cache_leaves_nothing_behind(tmp_path):
-    cache = DigestCache(tmp_path, limit_bytes=5000, key=KEY)
+    cache = FingerprintCache(tmp_path, limit_bytes=5000, key=KEY)
     cache.store_pack("scope", [pack("a")])
     cache.store_pack("scope", [pack("a", rows=1000)])
     assert names(cache.load_pack("scope")) == ["a"]
@@ -284,7 +284,7 @@ def test_references_are_no_pack_and_a_pack_is_no_references(cache):
 
 
 def test_what_somebody_else_has_signed_is_not_believed(cache, tmp_path):
-    stranger = DigestCache(tmp_path, limit_bytes=LIMIT, key=b"x" * 32)
+    stranger = FingerprintCache(tmp_path, limit_bytes=LIMIT, key=b"x" * 32)
     stranger.store(source(), batch())
     stranger.store_pack("scope", [pack("a", rows=0)])
     assert cache.load(source()) is None
@@ -314,14 +314,14 @@ def test_nobody_else_may_enter_the_directory(tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    DigestCache(folder, limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
+    FingerprintCache(folder, limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_directory_of_another_user_is_not_used(tmp_path, monkeypatch):
-    DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
+    FingerprintCache(tmp_path, limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    cache = DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY)
+    cache = FingerprintCache(tmp_path, limit_bytes=LIMIT, key=KEY)
     assert cache.load(source()) is None
     cache.store(source("m2"), batch("s3://b/x"))
     assert len(entries(tmp_path)) == 1
@@ -330,5 +330,5 @@ def test_a_directory_of_another_user_is_not_used(tmp_path, monkeypatch):
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "cache").symlink_to(tmp_path / "elsewhere")
-    DigestCache(tmp_path / "cache", limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
+    FingerprintCache(tmp_path / "cache", limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -14,7 +14,7 @@ from lakesweep.engines import common, duckdb_plan, fingerprints, inprocess, sour
 from lakesweep.engines import scratch as spill
 from lakesweep.engines.common import statements
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.engines.registry import open_inprocess
 from lakesweep.engines.scratch import Spill, scratch
 from lakesweep.model.errors import EngineFailed, Unreadable
@@ -70,7 +70,7 @@ async def test_a_full_second_cycle_reads_no_source_again(open_engine, lake, tmp_
     bucket("metadata").faults = lambda call, address: reads.append(address) if call == "read" else None
     plans = []
     for _ in range(2):
-        async with open_engine(cache=DigestCache(tmp_path / "cache", limit_bytes=10**7, key=b"k" * 32)) as engine:
+        async with open_engine(cache=FingerprintCache(tmp_path / "cache", limit_bytes=10**7, key=b"k" * 32)) as engine:
             plans.append(await engine.find_orphans(lake.job(tmp_path / "plan")))
     assert len(reads) == 2
     assert plans[0].digest == plans[1].digest
@@ -78,7 +78,7 @@ async def test_a_full_second_cycle_reads_no_source_again(open_engine, lake, tmp_
 
 
 async def test_a_cached_source_that_cannot_be_placed_is_judged_as_a_read_one(open_engine, lake, tmp_path):
-    cache = DigestCache(tmp_path / "cache", limit_bytes=10**7, key=b"k" * 32)
+    cache = FingerprintCache(tmp_path / "cache", limit_bytes=10**7, key=b"k" * 32)
     async with open_engine(cache=cache) as engine:
         bad = lake.source(["relative"])
         lake.source(["relative"], retained=False)

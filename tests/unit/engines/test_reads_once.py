@@ -10,7 +10,7 @@ from tests.builders.iceberg_metadata import MetadataTable
 from tests.builders.paimon_model import ModelTable
 
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import Tools
 from lakesweep.model.location import Location
@@ -94,7 +94,7 @@ def is_manifest(address: str) -> bool:
 @pytest.mark.parametrize("build", [iceberg, paimon])
 async def test_shared_manifests_and_lists_are_read_once(build, reads, tmp_path):
     address = build()
-    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
+    cache = FingerprintCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
     made = await plan(address, tmp_path, cache)
     assert (made.missing_count, made.candidates.files) == (0, 0)
     for kind in (is_manifest, is_list):

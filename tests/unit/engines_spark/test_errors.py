@@ -15,6 +15,7 @@ from lakesweep.model.errors import (
     Unavailable,
     Unreadable,
 )
+from lakesweep.storage.s3.errors import Throttled
 
 TRACE = """An error occurred while calling o86.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times
@@ -31,6 +32,12 @@ def test_an_addressed_error_comes_back_as_itself(kind, address, why):
     found = understood(TRACE.format(carried(kind(address, why))))
     assert type(found) is kind
     assert (found.address, found.why) == (address, why)
+
+
+def test_a_throttled_request_comes_back_as_a_store_that_did_not_answer():
+    found = understood(TRACE.format(carried(Throttled("s3://lake/t", "SlowDown"))))
+    assert type(found) is Unavailable
+    assert (found.address, found.why) == ("s3://lake/t", "SlowDown")
 
 
 @given(kind=st.sampled_from([Indeterminate, EngineFailed]), text=st.text())

@@ -5,8 +5,8 @@ import pytest
 from tests.contract.engine_lake import ListLake, decoder
 
 from lakesweep.engines import common, manifest_cache
-from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.engines.manifest_fingerprints import Digests
+from lakesweep.engines.manifest_cache import FingerprintCache
+from lakesweep.engines.manifest_fingerprints import SourceFingerprints
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.known_sources import LEARNED, KnownSources
 from lakesweep.engines.spark.worker_rows import OTHER_CODE, READ_SCHEMA, STAND_IN, remark
@@ -19,7 +19,7 @@ ROOTS = (Location.parse("s3://b/t"),)
 
 @pytest.fixture
 def cache(tmp_path):
-    return DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
+    return FingerprintCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def lake():
 
 def known(cache, lake):
     released = pa.array([], pa.string())
-    digests = Digests(cache, lake.sources, match_by=MatchBy.ADDRESS, roots=ROOTS, released=released)
-    return KnownSources(cache, digests, lake.sources, common.placing(MatchBy.ADDRESS, ROOTS))
+    fingerprints = SourceFingerprints(cache, lake.sources, match_by=MatchBy.ADDRESS, roots=ROOTS, released=released)
+    return KnownSources(cache, fingerprints, lake.sources, common.placing(MatchBy.ADDRESS, ROOTS))
 
 
 def read(lake, cached_by=None):

@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import json
 import os
-import re
 import shutil
 import time
-import urllib.request
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from tests.builders.small_spark import SMALL_SPARK
+from tests.builders.spark_ui import QUERIES, operators, plans_of, single_sorts, status
 from tests.contract import engine_lake
 from tests.contract.engine_lake import ListLake, Travelling, decoder
 
@@ -272,12 +270,21 @@ async def test_a_store_of_ours_is_scratch_and_crashed_plans_go_after_a_day(tmp_p
     assert sorted(path for path in scratch.rglob("*") if path.is_file()) == sorted(kept)
 
 
-def status(session, what):
-    """What the UI shows, from the API that it is made of."""
-    context = session.sparkContext
-    url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/{what}"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return json.load(answer)
+async def test_a_sort_in_one_partition_is_found_in_what_the_spark_ui_says():
+    """The control for the next test: it would be worth nothing if it could not find one."""
+    session = (await ENGINES[0].session()).newSession()
+    session.sparkContext.setJobGroup("in-one", "a sort in one partition")
+    try:
+        rows = session.range(0, 1000, 1, 4)
+        rows.repartition(1).sortWithinPartitions("id").where("id >= 0").collect()
+        session.sql("SELECT id, row_number() OVER (ORDER BY id DESC) AS n FROM range(0, 1000, 1, 4)").collect()
+        rows.sort("id").collect()  # in many partitions
+    finally:
+        session.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        session.sparkContext.setLocalProperty("spark.job.description", None)
+    jobs = [one for one in status(session, "jobs") if one.get("jobGroup") == "in-one"]
+    found = [len(single_sorts(plan)) for plan in plans_of(status(session, QUERIES), jobs)]
+    assert sorted(found) == [0, 1, 1], plans_of(status(session, QUERIES), jobs)
 
 
 async def test_the_spark_ui_names_table_and_phase_and_shows_sound_plans(tmp_path):
@@ -286,27 +293,31 @@ async def test_the_spark_ui_names_table_and_phase_and_shows_sound_plans(tmp_path
     async with contextlib.aclosing(engine):
         lake = some_table()
         lake.source(["s3://b/t/missing.data"])  # so that there is something to look for again
-        job = replace(lake.job(tmp_path / "named-run.parquet"), tell=told.append)
+        job = replace(lake.job(tmp_path / "named-run.parquet"), report_step=told.append)
         plan = await engine.find_orphans(job)
         session = await ENGINES[0].session()
         jobs = [one for one in status(session, "jobs") if one.get("jobGroup") == "lakesweep-named-run"]
-        queries = status(session, "sql?details=true&planDescription=true&length=10000")
+        stages = {one["stageId"]: one for one in status(session, "stages?length=10000")}
+        plans = plans_of(status(session, QUERIES), jobs)
     assert [row.path for batch in plan_file.read_batches(plan.rows_path) for row in batch] == [STRAY]
     phases = {one["description"].removeprefix("acme/prod/t: ").partition(" (run")[0] for one in jobs}
     assert {"list", "read", "judge", "look again", "count", "write"} <= phases
     assert phases <= set(told)
-    mine = {number for one in jobs for number in [one["jobId"]]}
-    plans = [one["planDescription"] for one in queries if mine & {*one["successJobIds"], *one["failedJobIds"]}]
+    for one in jobs:
+        ran = [stage for number in one["stageIds"] if (stage := stages.get(number)) and stage["status"] != "SKIPPED"]
+        assert ran
+        assert {stage["description"] for stage in ran} == {one["description"]}
     assert plans
-    for plan in plans:
-        assert "CartesianProduct" not in plan
-        assert "BroadcastNestedLoopJoin" not in plan
-        assert not re.search(r"\n[ :+-]*Sort .*\n[ :+-]*.*Exchange SinglePartition", plan)
+    for description in plans:
+        assert operators(description), description
+        assert "CartesianProduct" not in description
+        assert "BroadcastNestedLoopJoin" not in description
+        assert single_sorts(description) == [], description
 
 
 async def test_a_cold_session_is_reported(tmp_path):
     cold = SparkRuntime(replace(SMALL_SPARK, master="spark://127.0.0.1:1"))
     told = []
     with pytest.raises(EngineFailed):  # it cannot start: this process has another
-        await engine_in(tmp_path, cold).find_orphans(replace(some_table().job(tmp_path / "x"), tell=told.append))
+        await engine_in(tmp_path, cold).find_orphans(replace(some_table().job(tmp_path / "x"), report_step=told.append))
     assert told == ["start Spark at spark://127.0.0.1:1"]

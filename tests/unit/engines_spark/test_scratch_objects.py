@@ -53,7 +53,7 @@ def test_what_is_not_what_was_written_fails_the_task(store, harm):
         file.write_bytes(packed(ROWS[1:]))
     else:
         receipt = receipt._replace(rows=5)
-    with pytest.raises(WorkerFault, match=r"was deleted while|is not what was written|rows where 5 were written"):
+    with pytest.raises(WorkerFault, match=r"was deleted while|was modified after|rows, but 5 were written"):
         fetched(store, receipt)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakesweep.engines import registry
 from lakesweep.engines.spark import startup
-from lakesweep.engines.spark.backends import PATIENCE, SCRATCH, SparkConfig
+from lakesweep.engines.spark.config import PATIENCE, SCRATCH, SparkConfig
 from lakesweep.model.errors import EngineFailed
 
 

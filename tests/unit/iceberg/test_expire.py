@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
 from tests.builders.iceberg import Lake, LakeTable, later
 from tests.builders.stores import LocalStorage
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired, prolong
@@ -262,6 +265,47 @@ async def test_fields_that_pyiceberg_would_drop_keep_it_from_writing(table: Lake
     assert plan.empty
     assert plan.skipped is not None
     assert re.search(place, plan.skipped)
+
+
+async def test_an_old_partition_spec_may_name_a_column_that_was_dropped(lake: Lake):
+    by_name = PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="by_name")
+    table = lake.create(partition_spec=PartitionSpec(by_name))
+    ids = table.history()
+    with table.refresh().update_spec() as spec:
+        spec.remove_field("by_name")
+    with table.refresh().update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("name")
+    assert expired(await expire(await table.open())) == set(ids[:2])
+    assert table.snapshot_ids() == {ids[2]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('{"spec-id":0,"fields":[]}', '{"spec-id":0,"fields":[%s]}'),
+        ('{"order-id":0,"fields":[]}', '{"order-id":0,"fields":[%s]}'),
+    ],
+    ids=["partition", "sort"],
+)
+async def test_a_field_without_its_column_is_named_before_a_commit_is_tried(table: LakeTable, old: str, new: str):
+    table.history()
+    handle = await table.open()
+    path = Path((await handle.head()).removeprefix("file://"))
+    fields = {"source-id": 99, "field-id": 1000, "name": "p", "transform": "identity"}
+    if "order-id" in old:
+        fields = {"source-id": 99, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new % json.dumps(fields)))
+    state = await handle.load()
+    plan = state.plan_expiry(POLICY, later(**OLD))
+    assert plan.empty
+    assert plan.skipped is not None
+    assert "Cannot find source column" in plan.skipped
+    assert "remove this field" in plan.skipped
+    after, committed = await handle.commit_expiry(state, POLICY, later(**OLD), Fence())
+    assert committed.empty
+    assert after.head == state.head
 
 
 async def test_a_bare_table_cannot_commit(table: LakeTable):

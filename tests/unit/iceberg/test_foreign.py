@@ -236,9 +236,9 @@ async def test_metadata_after_the_current_state_is_evidence_unless_ours():
         {"refs": {**main, "new": main["main"]}},
         {"snapshots": {"in": "a file"}},
     ):
-        assert "continues from" in (await find(own, follower(table, own, **changes)) or "")
+        assert "follows the metadata file" in (await find(own, follower(table, own, **changes)) or "")
     table.commit(at_ms=3)
-    assert "continues from" in (await find(own, follower(table, own, snapshots=table.snapshots[1:])) or "")
+    assert "follows the metadata file" in (await find(own, follower(table, own, snapshots=table.snapshots[1:])) or "")
 
 
 async def test_a_file_without_refs_takes_nothing_away_by_that():
@@ -252,7 +252,7 @@ async def test_a_file_without_refs_takes_nothing_away_by_that():
     log = [{"metadata-file": address, "timestamp-ms": own.updated_ms}]
     changed = old | {"metadata-log": log, "properties": {"owner": "somebody"}}
     follows = put(table.path("metadata/00002-y.metadata.json"), json.dumps(changed).encode())
-    assert "continues from" in (await find(own, follows) or "")
+    assert "follows the metadata file" in (await find(own, follows) or "")
 
 
 def test_refs_of_a_new_kind_hide_no_file_that_is_named():

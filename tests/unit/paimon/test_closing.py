@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from tests.builders.paimon_options import LASTING, once
-from tests.unit.paimon.conftest import World
+from tests.builders.paimon_world import World
 
+from lakesweep.cleanup import table_notes
 from lakesweep.formats.paimon import reader
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
@@ -179,6 +180,47 @@ async def test_a_rollback_gets_its_snapshot_back_also_if_nothing_else_was_to_go(
     assert world.table.lost() == set()
 
 
+async def test_what_others_lost_is_not_put_back_for_a_hint_that_names_it(world: World) -> None:
+    """All snapshots are lost after this run has deleted the first, and the hint is wrong: with the third put back, all
+    that was committed later would look like orphans."""
+    three_to_expire(world)
+
+    def lose_all() -> None:
+        world.table.put("snapshot/LATEST", b"3")
+        for number in (2, 3, 4):
+            del world.bucket.objects[f"{world.table.place}/snapshot/snapshot-{number}"]
+
+    world.bucket.faults = once(is_delete("snapshot-1"), lose_all)
+    before = world.table.stored()
+    for _ in range(2):  # the run itself, and the next one
+        run = await world.clean()
+        assert run.outcome is Outcome.FAILED
+        assert not [name for name in world.table.stored() if name.startswith("snapshot/snapshot-")]
+    assert {name.split("/")[0] for name in before - world.table.stored()} == {"snapshot"}
+
+
+@pytest.mark.parametrize("how", ["stopped", "not deleted"])
+async def test_only_what_an_ended_sweep_has_begun_to_delete_is_put_back(world: World, how: str) -> None:
+    """The run ends at the first of three snapshots. Then all are lost, and the hint wrongly names the third."""
+    three_to_expire(world)
+
+    def end(call: str, address: str) -> None:
+        if is_delete("snapshot-1")(call, address):
+            if how == "not deleted":
+                raise Unavailable(address, "no")
+            world.bench.stop.set()
+
+    world.bucket.faults = end
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    world.bucket.faults = None
+    world.table.put("snapshot/LATEST", b"3")
+    for name in [one for one in world.table.stored() if one.startswith("snapshot/snapshot-")]:
+        del world.bucket.objects[f"{world.table.place}/{name}"]
+    assert (await world.clean()).outcome is not Outcome.DONE
+    assert not [name for name in world.table.stored() if name.startswith("snapshot/snapshot-")]
+
+
 class Killed(BaseException):
     pass
 
@@ -244,6 +286,26 @@ async def test_a_table_created_anew_gets_no_snapshot_of_the_one_before(world: Wo
     assert world.table.stored() == {"schema/schema-0", "snapshot/LATEST"}
 
 
+async def test_a_hint_in_a_table_created_anew_is_refused_with_what_to_do(world: World) -> None:
+    """The table is dropped and created anew right before the hint of the closed snapshots is written."""
+    three_to_expire(world)
+
+    def create_anew() -> None:
+        for key in world.table.stored():
+            del world.bucket.objects[f"{world.table.place}/{key}"]
+        world.table.put_json("schema/schema-0", world.table.schema({}) | {"timeMillis": 7})
+
+    world.bucket.faults = once(lambda call, name: call == "put" and name.endswith("/EARLIEST"), create_anew)
+    await world.clean()
+    assert world.table.stored() == {"schema/schema-0", "snapshot/EARLIEST"}
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "no_snapshots"
+    assert "delete the hint" in run.refusal.reason
+    world.table._remove("snapshot/EARLIEST")
+    assert (await world.clean()).outcome is Outcome.DONE
+
+
 async def test_what_a_crash_after_closing_leaves_goes_as_orphans_next_time(world: World) -> None:
     three_to_expire(world)
 
@@ -272,6 +334,7 @@ async def test_a_snapshot_that_was_the_newest_again_during_the_run_stays(world: 
     world.bucket.faults = once(is_delete("snapshot-1"), go_back_and_on)
     policy = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(0), min_snapshots_to_keep=1, batch_size=1)
     run = await world.bench.run(world.handle(), policy, execute=True)
-    assert run.outcome is not Outcome.REFUSED, run.reason
+    assert run.outcome is Outcome.DONE, run.reason
     assert world.table.standing() == ["snapshot/snapshot-2", "snapshot/snapshot-3"]
     assert world.table.lost() == set()
+    assert await table_notes.closing_note(world.bench.store, world.handle().ref.label) == ""

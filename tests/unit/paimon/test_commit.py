@@ -15,7 +15,7 @@ from pyarrow import parquet
 from tests.builders import paimon_model
 from tests.builders.paimon_commits import EXPIRING, Ours, latest, live
 from tests.builders.paimon_model import STRING, DataFile
-from tests.unit.paimon.conftest import NOW, World
+from tests.builders.paimon_world import NOW, World
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon import drop

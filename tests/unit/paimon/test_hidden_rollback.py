@@ -8,8 +8,9 @@ import json
 import pytest
 from tests.builders.paimon_commits import EXPIRING, latest
 from tests.builders.paimon_options import once
-from tests.unit.paimon.conftest import World
+from tests.builders.paimon_world import World
 
+from lakesweep.model.errors import Unavailable
 from lakesweep.model.run import Outcome
 
 
@@ -55,6 +56,54 @@ async def test_a_hidden_rollback_is_over_once_a_person_has_decided(kept: str, wo
             world.table._remove(f"snapshot/snapshot-{number}")
     run = await world.clean()
     assert run.outcome is Outcome.DONE, run.reason
+
+
+@pytest.mark.parametrize("hint", [b"2", b"3", None], ids=["rolled back", "only lost", "hint lost too"])
+async def test_a_commit_that_is_the_only_snapshot_left_stops_every_run(hint: bytes | None, world: World) -> None:
+    """All other snapshots are lost in the moment of the commit: what it dropped may be all that somebody wants."""
+    roll_back_under_our_commit(world, 0)
+
+    def lose_all() -> None:
+        for number in (1, 2, 3):
+            del world.bucket.objects[f"{world.table.place}/snapshot/snapshot-{number}"]
+        if hint is None:
+            del world.bucket.objects[f"{world.table.place}/snapshot/LATEST"]
+        else:
+            world.table.put("snapshot/LATEST", hint)
+
+    world.bucket.faults = once(lambda call, name: call == "put" and name.endswith("/snapshot-4"), lose_all)
+    for _ in range(3):
+        run = await world.clean()
+        assert run.refusal is not None
+        assert run.refusal.code == "indeterminate"
+        assert "snapshot 4" in (run.reason or "")
+        assert run.deletion.deleted.files == 0
+    assert "write 4 into snapshot/LATEST" in (run.reason or "")
+    world.table.put("snapshot/LATEST", b"4")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+
+
+async def test_the_base_of_a_commit_stays_until_the_hint_has_reached_the_commit(world: World) -> None:
+    """A hint that could not be written must not stop the table, once nothing else shows what the commit follows."""
+    roll_back_under_our_commit(world, 0)
+
+    def fail(call: str, name: str) -> None:
+        if call == "put" and name.endswith("/LATEST"):
+            raise Unavailable(name, "no")
+
+    world.bucket.faults = fail
+    for _ in range(2):
+        run = await world.clean()
+        assert run.outcome is Outcome.DONE, run.reason
+        assert "snapshot/snapshot-3" in world.table.stored()
+        assert "snapshot/snapshot-2" not in world.table.stored()
+    assert run.expiry is not None
+    assert "snapshot/LATEST is behind snapshot 4" in run.expiry.keep[0].why
+    world.bucket.faults = None
+    world.table.put("snapshot/LATEST", b"4")
+    assert (await world.clean()).outcome is Outcome.DONE
+    assert "snapshot/snapshot-3" not in world.table.stored()
 
 
 async def test_a_rollback_that_still_deletes_after_our_last_look_stops_the_run(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tests.builders.inventories import plain_file
-from tests.unit.paimon.conftest import NOW, World
+from tests.builders.paimon_world import NOW, World
 
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome

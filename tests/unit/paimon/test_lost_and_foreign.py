@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.builders.paimon_model import INDEX_SCHEMA, DataFile
 from tests.builders.paimon_options import spec
-from tests.unit.paimon.conftest import NOW, World
+from tests.builders.paimon_world import NOW, World
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.warehouse import PaimonFormat
@@ -67,7 +67,7 @@ async def test_a_consumer_shows_that_a_main_table_had_snapshots(world: World) ->
     run = await world.clean()
     assert run.refusal is not None
     assert run.refusal.code == "no_snapshots"
-    assert "the consumer c has read those before 2" in run.refusal.reason
+    assert "consumer c has read all before snapshot 2" in run.refusal.reason
     assert world.table.stored() == before
 
 

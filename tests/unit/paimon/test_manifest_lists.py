@@ -166,11 +166,11 @@ def test_a_manifest_without_a_name_a_size_or_a_count_is_damage(name):
             {"_EXTRA_FILES": [None, "x"]},
             "an extra file without a name",
         ),
-        ({"_FILE_SIZE": "string"}, {"_FILE_SIZE": "7"}, "_FILE_SIZE is string"),
-        ({"_FILE_NAME": "long"}, {"_FILE_NAME": 7}, "_FILE_NAME is int64"),
-        ({"_NUM_ADDED_FILES": "double"}, {"_NUM_ADDED_FILES": 7.0}, "_NUM_ADDED_FILES is double"),
-        ({"_NUM_ADDED_FILES": "boolean"}, {"_NUM_ADDED_FILES": True}, "_NUM_ADDED_FILES is bool"),
-        ({"_EXTRA_FILES": "string"}, {"_EXTRA_FILES": "abc"}, "_EXTRA_FILES is string"),
+        ({"_FILE_SIZE": "string"}, {"_FILE_SIZE": "7"}, "_FILE_SIZE is of type string"),
+        ({"_FILE_NAME": "long"}, {"_FILE_NAME": 7}, "_FILE_NAME is of type int64"),
+        ({"_NUM_ADDED_FILES": "double"}, {"_NUM_ADDED_FILES": 7.0}, "_NUM_ADDED_FILES is of type double"),
+        ({"_NUM_ADDED_FILES": "boolean"}, {"_NUM_ADDED_FILES": True}, "_NUM_ADDED_FILES is of type bool"),
+        ({"_EXTRA_FILES": "string"}, {"_EXTRA_FILES": "abc"}, "_EXTRA_FILES is of type string"),
     ],
 )
 def test_a_list_that_says_something_else_is_damage(types, values, why):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.builders.paimon_options import once
-from tests.unit.paimon.conftest import World
+from tests.builders.paimon_world import World
 
 from lakesweep.formats.paimon.view import PaimonView
 from lakesweep.model.policy import CleanupPolicy

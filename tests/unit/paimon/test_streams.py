@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.unit.paimon.conftest import NOW, World
+from tests.builders.paimon_world import NOW, World
 
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, Outcome

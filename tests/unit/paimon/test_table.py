@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.builders.paimon_model import LIST_SCHEMA
 from tests.builders.paimon_options import LASTING, once, spec, vars_of
-from tests.unit.paimon.conftest import NOW, World
+from tests.builders.paimon_world import NOW, World
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.table import PaimonTable
@@ -332,7 +332,7 @@ async def test_a_list_of_an_old_writer_cut_behind_a_block_is_seen_by_the_row_cou
     before = dict(world.bucket.objects)
     run = await world.clean()
     assert run.outcome is Outcome.FAILED
-    assert "cut off" in (run.reason or "")
+    assert "truncated" in (run.reason or "")
     assert world.bucket.objects == before
 
 

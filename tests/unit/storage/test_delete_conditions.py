@@ -33,7 +33,7 @@ class Asked:
         await asyncio.sleep(0)
         self.pages.append(list(paths))
         return {
-            path: Deleted(path=path, fate=DeleteStatus.SPARED, why="referenced")
+            path: Deleted(path=path, status=DeleteStatus.SPARED, why="referenced")
             for path in paths
             if path in self._spared
         }
@@ -64,8 +64,8 @@ def paths(stub: Any) -> list[str]:
     return [f"s3://lake/{key}" for key in stub.buckets["lake"]]
 
 
-def fates(answers: Sequence[Deleted]) -> dict[str, int]:
-    return {fate: found for fate in DeleteStatus if (found := sum(one.fate is fate for one in answers))}
+def counts_by_status(answers: Sequence[Deleted]) -> dict[str, int]:
+    return {status: found for status in DeleteStatus if (found := sum(one.status is status for one in answers))}
 
 
 async def test_every_page_is_asked_about_and_what_is_spared_stays(stub, deleter):
@@ -73,7 +73,7 @@ async def test_every_page_is_asked_about_and_what_is_spared_stays(stub, deleter)
     conditions = Asked(spared=[asked[0], asked[1700]])
     answers = await deleter.delete(asked, conditions)
     assert [one.path for one in answers] == asked
-    assert fates(answers) == {DeleteStatus.DELETED: 2498, DeleteStatus.SPARED: 2}
+    assert counts_by_status(answers) == {DeleteStatus.DELETED: 2498, DeleteStatus.SPARED: 2}
     assert [len(page) for page in conditions.pages] == [1000, 1000, 500]
     assert paths(stub) == [asked[0], asked[1700]]
 
@@ -82,9 +82,9 @@ async def test_every_page_is_asked_about_and_what_is_spared_stays(stub, deleter)
 async def test_no_page_is_sent_after_the_lease_has_ended(stub, deleter, pages):
     answers = await deleter.delete(paths(stub), Asked(ends_at=pages))
     assert len(stub.requests) == pages
-    assert fates(answers) == {
-        fate: found
-        for fate, found in ((DeleteStatus.DELETED, pages * 1000), (DeleteStatus.NOT_SENT, 2500 - pages * 1000))
+    assert counts_by_status(answers) == {
+        status: found
+        for status, found in ((DeleteStatus.DELETED, pages * 1000), (DeleteStatus.NOT_SENT, 2500 - pages * 1000))
         if found
     }
 
@@ -98,7 +98,7 @@ async def test_a_page_that_is_sent_again_is_asked_about_again(stub, deleter):
     stub.fault = fault
     asked = paths(stub)[:10]
     conditions = Asked()
-    assert fates(await deleter.delete(asked, conditions)) == {DeleteStatus.DELETED: 10}
+    assert counts_by_status(await deleter.delete(asked, conditions)) == {DeleteStatus.DELETED: 10}
     assert (len(conditions.pages), conditions.moments, len(stub.requests)) == (3, 3, 3)
 
 
@@ -109,7 +109,7 @@ async def test_a_page_whose_first_answer_was_lost_is_not_sent_again_after_the_en
     stub.fault = lost
     asked = paths(stub)[:10]
     answers = await deleter.delete(asked, Asked(ends_at=1))
-    assert fates(answers) == {DeleteStatus.NOT_SENT: 10}
+    assert counts_by_status(answers) == {DeleteStatus.NOT_SENT: 10}
     assert len(stub.requests) == 1
 
 
@@ -121,7 +121,7 @@ async def test_keys_that_go_one_by_one_are_asked_about_too(stub, deleter):
     asked = paths(stub)[:40]
     conditions = Asked(spared=[asked[20]], ends_at=31)
     answers = await deleter.delete(asked, conditions)
-    assert fates(answers) == {DeleteStatus.DELETED: 30, DeleteStatus.SPARED: 1, DeleteStatus.NOT_SENT: 9}
+    assert counts_by_status(answers) == {DeleteStatus.DELETED: 30, DeleteStatus.SPARED: 1, DeleteStatus.NOT_SENT: 9}
     assert [len(page) for page in conditions.pages] == [40, 16, 16, 7]
 
 
@@ -134,7 +134,7 @@ async def test_the_moment_before_the_request_is_after_everything_that_could_wait
         conditions._ends_at = 0
 
     client.meta.events.register("before-sign.s3.DeleteObjects", end)
-    assert fates(await deleter.delete(paths(stub)[:5], conditions)) == {DeleteStatus.NOT_SENT: 5}
+    assert counts_by_status(await deleter.delete(paths(stub)[:5], conditions)) == {DeleteStatus.NOT_SENT: 5}
     assert stub.requests == []
 
 
@@ -147,7 +147,7 @@ async def test_a_store_that_takes_no_etags_is_asked_without_them(stub, deleter, 
     asked = paths(stub)
     conditions = Asked()
     conditions.etags = dict.fromkeys(asked, "0" * 32)
-    assert fates(await deleter.delete(asked, conditions)) == {DeleteStatus.DELETED: 2500}
+    assert counts_by_status(await deleter.delete(asked, conditions)) == {DeleteStatus.DELETED: 2500}
     assert len(stub.requests) == 4  # told once
 
 
@@ -156,7 +156,10 @@ async def test_a_key_that_goes_by_itself_is_compared_by_its_own_header(stub, del
     asked = paths(stub)
     conditions = Asked()
     conditions.etags = dict.fromkeys(asked, s3_stub.etag(b"old"))
-    assert [one.fate for one in await deleter.delete(asked, conditions)] == [DeleteStatus.SPARED, DeleteStatus.DELETED]
+    assert [one.status for one in await deleter.delete(asked, conditions)] == [
+        DeleteStatus.SPARED,
+        DeleteStatus.DELETED,
+    ]
     assert list(stub.buckets["lake"]) == ["t/\x01"]
 
 
@@ -168,15 +171,15 @@ async def test_local_files_are_asked_about_in_pages(tmp_path: Path, monkeypatch)
     asked = [f"file://{file}" for file in files]
     answers = await LocalDeleter().delete(asked, Asked(spared=[asked[1]], ends_at=2))
     assert [one.path for one in answers] == asked
-    assert fates(answers) == {DeleteStatus.DELETED: 7, DeleteStatus.SPARED: 1, DeleteStatus.NOT_SENT: 2}
+    assert counts_by_status(answers) == {DeleteStatus.DELETED: 7, DeleteStatus.SPARED: 1, DeleteStatus.NOT_SENT: 2}
     assert [file.exists() for file in files] == [False, True, *[False] * 6, True, True]
 
 
 async def test_memory_asks_as_the_others_do():
     memory.bucket("asks").objects.update({name: memory.Held(data=b"x", modified_at=None) for name in "ab"})
     asked = ["memory://asks/a", "memory://asks/b"]
-    assert fates(await MemoryDeleter().delete(asked, Asked(ends_at=0))) == {DeleteStatus.NOT_SENT: 2}
-    assert fates(await MemoryDeleter().delete(asked, Asked(spared=asked[:1]))) == {
+    assert counts_by_status(await MemoryDeleter().delete(asked, Asked(ends_at=0))) == {DeleteStatus.NOT_SENT: 2}
+    assert counts_by_status(await MemoryDeleter().delete(asked, Asked(spared=asked[:1]))) == {
         DeleteStatus.DELETED: 1,
         DeleteStatus.SPARED: 1,
     }
@@ -185,4 +188,4 @@ async def test_memory_asks_as_the_others_do():
 
 
 def test_what_was_not_sent_says_why():
-    assert not_sent("s3://b/k", "why") == Deleted(path="s3://b/k", fate=DeleteStatus.NOT_SENT, why="why")
+    assert not_sent("s3://b/k", "why") == Deleted(path="s3://b/k", status=DeleteStatus.NOT_SENT, why="why")

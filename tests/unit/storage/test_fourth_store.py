@@ -111,7 +111,7 @@ def test_a_fourth_store_is_a_package_and_a_line(tmp_path):
     text = kinds.read_text()
     kinds.unlink()
     imported = text.replace("\n\n\nclass", "\nfrom lakesweep.storage.tape.settings import TapeSettings\n\n\nclass", 1)
-    kinds.write_text(re.sub(r"\n\)\n\Z", "\n" + _LINE, imported))
+    kinds.write_text(re.sub(r"(KINDS: .*?)\n\)\n", r"\1\n" + _LINE, imported, flags=re.DOTALL))
     settings = tmp_path / "lakesweep.toml"
     settings.write_text('[storage.tape]\ndrives = 7\n[[tenants]]\nid = "acme"\nroot = "tape://library"\n')
     done = subprocess.run(

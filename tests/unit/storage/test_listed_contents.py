@@ -7,7 +7,7 @@ from hashlib import md5
 import pytest
 from tests.builders.cycles import CACHE_KEY
 
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.read_cache import MOST_BYTES, ListedContents, RecentObjects
@@ -24,7 +24,7 @@ COMMIT = StoredObject(
 
 @pytest.fixture
 def cache(tmp_path):
-    return DigestCache(tmp_path / "cache", limit_bytes=10**9, key=CACHE_KEY)
+    return FingerprintCache(tmp_path / "cache", limit_bytes=10**9, key=CACHE_KEY)
 
 
 @pytest.fixture

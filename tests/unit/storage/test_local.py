@@ -45,9 +45,9 @@ async def names(root: Path) -> list[str]:
     return sorted(path.removeprefix(f"file://{root}/") for path in found)
 
 
-async def fate(path: Path | str) -> tuple[DeleteStatus, str | None]:
+async def delete_one(path: Path | str) -> tuple[DeleteStatus, str | None]:
     (answer,) = await LocalDeleter().delete([f"file://{path}"])
-    return answer.fate, answer.why
+    return answer.status, answer.why
 
 
 async def test_links_pipes_and_sockets_are_not_listed(tree):
@@ -70,7 +70,7 @@ async def test_the_root_itself_may_be_a_link(tree):
 
 async def test_nothing_is_deleted_through_a_link(tree):
     (tree / "table/data/p=2").symlink_to(tree / "outside")
-    result, why = await fate(tree / "table/data/p=2/precious")
+    result, why = await delete_one(tree / "table/data/p=2/precious")
     assert result is DeleteStatus.FAILED
     assert str(tree / "table/data/p=2") in why
     assert (tree / "outside/precious").exists()
@@ -78,22 +78,22 @@ async def test_nothing_is_deleted_through_a_link(tree):
 
 async def test_links_and_directories_are_not_deleted(tree):
     (tree / "table/link").symlink_to(tree / "outside/precious")
-    assert await fate(tree / "table/link") == (DeleteStatus.FAILED, "not a regular file")
-    assert await fate(tree / "table/data") == (DeleteStatus.FAILED, "not a regular file")
+    assert await delete_one(tree / "table/link") == (DeleteStatus.FAILED, "not a regular file")
+    assert await delete_one(tree / "table/data") == (DeleteStatus.FAILED, "not a regular file")
     assert (tree / "table/link").is_symlink()
     assert await names(tree / "table") == ["data/a", "data/p=1/b"]
 
 
 @pytest.mark.parametrize("twist", ["table/../outside/precious", "table/./data/a", "table//data/a", "table/data/"])
 async def test_a_path_that_is_not_plain_is_not_deleted(tree, twist):
-    assert (await fate(f"{tree}/{twist}"))[0] is DeleteStatus.FAILED
+    assert (await delete_one(f"{tree}/{twist}"))[0] is DeleteStatus.FAILED
     assert (tree / "outside/precious").exists()
     assert (tree / "table/data/a").exists()
 
 
 async def test_a_missing_file_or_directory_is_already_gone(tree):
-    assert await fate(tree / "table/data/none") == (DeleteStatus.ALREADY_GONE, None)
-    assert await fate(tree / "table/none/none") == (DeleteStatus.ALREADY_GONE, None)
+    assert await delete_one(tree / "table/data/none") == (DeleteStatus.ALREADY_GONE, None)
+    assert await delete_one(tree / "table/none/none") == (DeleteStatus.ALREADY_GONE, None)
 
 
 async def test_empty_directories_go_deepest_first_and_only_below_the_root(tree):
@@ -130,7 +130,7 @@ async def test_an_unreadable_directory_is_an_error():
                 await names(root)
             with pytest.raises(Denied):
                 await LocalStorage().read(at(root / "shut/f"))
-            assert (await fate(root / "shut/f"))[0] is DeleteStatus.FAILED
+            assert (await delete_one(root / "shut/f"))[0] is DeleteStatus.FAILED
     finally:
         (root / "shut").chmod(0o755)
         shutil.rmtree(root)

@@ -65,7 +65,7 @@ def test_a_batch_over_several_directories_is_answered_in_the_order_asked(tree):
     }
     answers = delete(*(f"{t}/{name}" for name in asked))
     assert [answer.path for answer in answers] == [f"file://{t}/{name}" for name in asked]
-    assert [(answer.fate, answer.why) for answer in answers] == list(asked.values())
+    assert [(answer.status, answer.why) for answer in answers] == list(asked.values())
     assert left(tree) == [
         *("outside/a", "outside/b", "outside/c", "outside/deep/a", "outside/deep/b", "outside/deep/c"),
         *("t/p=1/a", "t/p=1/b", "t/p=2/c", "t/p=2/deep/a", "t/p=2/deep/c"),
@@ -87,14 +87,14 @@ def test_a_batch_over_several_directories_is_answered_in_the_order_asked(tree):
 def test_the_kind_of_a_failure_is_that_of_the_systems_code(monkeypatch, tree, code, kind):
     monkeypatch.setattr(local_deleter, "remove", lambda places, **_: [(code, 0)] * len(places))
     (answer,) = delete(tree / "t/p=1/a")
-    assert (answer.fate, answer.kind) == (DeleteStatus.FAILED, kind)
+    assert (answer.status, answer.kind) == (DeleteStatus.FAILED, kind)
 
 
 def test_a_directorys_name_is_no_reason_for_a_failure(tree):
     place = tree / "t/503 permission denied"
     place.symlink_to(tree / "outside")
     (answer,) = delete(place / "a")
-    assert (answer.fate, answer.kind) == (DeleteStatus.FAILED, FailureKind.OTHER)
+    assert (answer.status, answer.kind) == (DeleteStatus.FAILED, FailureKind.OTHER)
 
 
 @pytest.mark.parametrize(("one", "other"), [("p=2/deep", "p=2"), ("p=10", "p=1")])
@@ -106,15 +106,15 @@ def test_directories_of_which_one_begins_like_the_other_are_two(tree, one, other
         (place / "a").write_text("a")
         (place / "b").write_text("b")
     first, second = reversed(places) if turned else places
-    assert [answer.fate for answer in delete(first / "a", first / "b", second / "a")] == [DeleteStatus.DELETED] * 3
+    assert [answer.status for answer in delete(first / "a", first / "b", second / "a")] == [DeleteStatus.DELETED] * 3
     assert not (first / "b").exists()
     assert not (second / "a").exists()
     assert (second / "b").exists()
 
 
 def test_a_file_asked_for_twice_is_gone_the_second_time(tree):
-    fates = [answer.fate for answer in delete(tree / "t/p=1/a", tree / "t/p=2/a", tree / "t/p=1/a")]
-    assert fates == [DeleteStatus.DELETED, DeleteStatus.DELETED, DeleteStatus.ALREADY_GONE]
+    statuses = [answer.status for answer in delete(tree / "t/p=1/a", tree / "t/p=2/a", tree / "t/p=1/a")]
+    assert statuses == [DeleteStatus.DELETED, DeleteStatus.DELETED, DeleteStatus.ALREADY_GONE]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_file_asked_for_twice_is_gone_the_second_time(tree):
 )
 def test_an_address_that_is_not_local_deletes_nothing(tree, address):
     (answer,) = asyncio.run(LocalDeleter().delete([address.format(tree / "t/p=1/a")]))
-    assert answer.fate is DeleteStatus.FAILED
+    assert answer.status is DeleteStatus.FAILED
     assert answer.why
     assert (tree / "t/p=1/a").exists()
 
@@ -130,7 +130,7 @@ def test_an_address_that_is_not_local_deletes_nothing(tree, address):
 @pytest.mark.parametrize("twist", ["p=1/a\0", "p=1/a\0b", "p=1\0/a", "p=1/\ud800"])
 def test_a_path_that_no_file_can_have_fails_alone(tree, twist):
     odd, plain = asyncio.run(LocalDeleter().delete([f"file://{tree}/t/{twist}", f"file://{tree}/t/p=1/b"]))
-    assert (odd.fate, plain.fate) == (DeleteStatus.FAILED, DeleteStatus.DELETED)
+    assert (odd.status, plain.status) == (DeleteStatus.FAILED, DeleteStatus.DELETED)
     assert (tree / "t/p=1/a").exists()
 
 
@@ -142,7 +142,7 @@ def test_a_path_with_a_nul_is_refused_and_never_cut(tree):
 
 def test_a_file_right_below_the_root_directory_is_answered():
     (answer,) = delete("/no-such-file-of-lakesweep")
-    assert answer.fate is DeleteStatus.ALREADY_GONE
+    assert answer.status is DeleteStatus.ALREADY_GONE
 
 
 def many(tree: Path) -> list[Path]:
@@ -160,7 +160,7 @@ async def test_a_batch_over_many_directories_needs_few_handles(tree):
     before = open_files()
     with handles_left(3):
         answers = await deleter.delete(addresses)
-    assert {answer.fate for answer in answers} == {DeleteStatus.DELETED}
+    assert {answer.status for answer in answers} == {DeleteStatus.DELETED}
     assert open_files() == before
 
 
@@ -172,7 +172,7 @@ async def test_without_a_handle_every_file_fails_and_says_why(tree, handles):
     before = open_files()
     with handles_left(handles):
         answers = await deleter.delete(addresses)
-    assert {(answer.fate, answer.why) for answer in answers} == {(DeleteStatus.FAILED, os.strerror(24))}
+    assert {(answer.status, answer.why) for answer in answers} == {(DeleteStatus.FAILED, os.strerror(24))}
     assert open_files() == before
 
 
@@ -192,16 +192,16 @@ def test_nothing_outside_is_deleted_while_links_are_swapped(tree):
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    fates, rounds, both = set(), 0, {DeleteStatus.FAILED, DeleteStatus.ALREADY_GONE}
+    statuses, rounds, both = set(), 0, {DeleteStatus.FAILED, DeleteStatus.ALREADY_GONE}
     try:
-        while rounds < 300 or (fates != both and rounds < 100_000):  # on a busy machine the two may miss each other
-            fates |= {answer.fate for answer in delete(*(place / name for name in names))}
+        while rounds < 300 or (statuses != both and rounds < 100_000):  # on a busy machine the two may miss each other
+            statuses |= {answer.status for answer in delete(*(place / name for name in names))}
             rounds += 1
     finally:
         over.set()
         swapping.join()
     assert sorted(path.name for path in outside.iterdir() if path.is_file()) == [*names, "a", "b", "c"]
-    assert fates == both
+    assert statuses == both
     shutil.rmtree(place)
 
 

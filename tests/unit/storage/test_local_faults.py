@@ -70,7 +70,7 @@ for mode in ("stat", "unlink", "none"):
     os.environ["SHIM"] = mode
     answers = asyncio.run(LocalDeleter().delete(paths))
     left = sorted(os.listdir(f"{sys.argv[1]}/inner"))
-    print(mode, *(f"{answer.fate.value} {answer.why};" for answer in answers), *left)
+    print(mode, *(f"{answer.status.value} {answer.why};" for answer in answers), *left)
 """
 
 

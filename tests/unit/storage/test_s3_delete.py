@@ -54,8 +54,8 @@ def paths(stub) -> list[str]:
 
 
 def by_fate(answers) -> dict[DeleteStatus, int]:
-    counts = {fate: sum(one.fate is fate for one in answers) for fate in DeleteStatus}
-    return {fate: count for fate, count in counts.items() if count or fate in _ALWAYS_TOLD}
+    counts = {status: sum(one.status is status for one in answers) for status in DeleteStatus}
+    return {status: count for status, count in counts.items() if count or status in _ALWAYS_TOLD}
 
 
 async def test_pages_hold_at_most_a_thousand_keys_and_few_run_at_once(stub, deleter):
@@ -85,7 +85,7 @@ async def test_a_storm_of_slow_down_shrinks_the_pace_and_loses_no_key(stub, dele
     answers = await deleter.delete(paths(stub))
     assert by_fate(answers)[DeleteStatus.DELETED] == 2500
     assert stub.buckets["lake"] == {}
-    assert deleter.pace.page_size < 1000
+    assert deleter.limits.page_size < 1000
     assert 1 <= len(pauses) <= 4  # three are in flight when it begins
     assert max(len(s3_stub.asked_keys(request)) for request in stub.requests[6:]) < 1000
 
@@ -94,7 +94,7 @@ async def test_a_storm_of_slow_down_shrinks_the_pace_and_loses_no_key(stub, dele
 async def test_every_path_is_answered_whatever_fails(stub, deleter, seed):
     chance = random.Random(seed)
     stub.buckets["lake"] = {f"t/{number:03d}": b"x" for number in range(60)}
-    deleter.pace.page_size = 7
+    deleter.limits.page_size = 7
     codes = ["AccessDenied", "NoSuchKey", "InternalError", "SlowDown"]
 
     async def trouble(request):
@@ -123,8 +123,8 @@ async def test_every_path_is_answered_whatever_fails(stub, deleter, seed):
     assert [one.path for one in answers] == asked
     there = {f"s3://lake/{key}" for key in stub.buckets["lake"]}
     for one in answers:
-        assert one.fate is DeleteStatus.FAILED or one.path not in there
-        assert (one.why is None) == (one.fate is not DeleteStatus.FAILED)
+        assert one.status is DeleteStatus.FAILED or one.path not in there
+        assert (one.why is None) == (one.status is not DeleteStatus.FAILED)
 
 
 class Capacity:
@@ -171,7 +171,7 @@ async def test_a_store_that_takes_little_is_not_stormed_and_gets_more_when_it_ca
         stub.requests.clear()
         stub.buckets["lake"] = {f"t/{number:06d}": b"x" for number in range(30_000)}
         assert by_fate(await deleter.delete(paths(stub)))[DeleteStatus.DELETED] == 30_000
-        assert (deleter.pace.concurrency, deleter.pace.page_size) == (8, 1000)
+        assert (deleter.limits.concurrency, deleter.limits.page_size) == (8, 1000)
         assert len(stub.requests) <= 30 + 50  # some smaller ones on the way back
 
 
@@ -250,11 +250,11 @@ async def test_single_keys_that_fail_are_distinguished(stub, deleter):
 
     stub.fault = some
     answers = {one.path[-4:]: one for one in await deleter.delete(paths(stub)[:10])}
-    assert answers["0000"].fate is DeleteStatus.DELETED
-    assert (answers["0001"].fate, answers["0001"].why) == (DeleteStatus.FAILED, "AccessDenied: on purpose")
-    assert answers["0002"].fate is DeleteStatus.ALREADY_GONE
-    assert (answers["0003"].fate, answers["0003"].why) == (DeleteStatus.FAILED, "InternalError: on purpose")
-    assert answers["0004"].fate is DeleteStatus.FAILED
+    assert answers["0000"].status is DeleteStatus.DELETED
+    assert (answers["0001"].status, answers["0001"].why) == (DeleteStatus.FAILED, "AccessDenied: on purpose")
+    assert answers["0002"].status is DeleteStatus.ALREADY_GONE
+    assert (answers["0003"].status, answers["0003"].why) == (DeleteStatus.FAILED, "InternalError: on purpose")
+    assert answers["0004"].status is DeleteStatus.FAILED
     kinds = [answers[key].kind for key in ("0001", "0003", "0004")]
     assert kinds == [FailureKind.DENIED, FailureKind.UNAVAILABLE, FailureKind.THROTTLED]
     # What may pass is asked again, alone; what was refused is not.
@@ -300,11 +300,11 @@ async def test_success_that_is_not_in_the_stores_format_does_not_make_a_key_gone
     stub.buckets["lake"] = {key: b"x"}
     stub.fault = something_before_the_store
     (answer,) = await deleter.delete(paths(stub))
-    assert answer.fate is DeleteStatus.FAILED
+    assert answer.status is DeleteStatus.FAILED
     assert stub.endpoint_url in answer.why
     stub.fault = None
     (answer,) = await deleter.delete(paths(stub))
-    assert (answer.fate, stub.buckets["lake"]) == (DeleteStatus.DELETED, {})
+    assert (answer.status, stub.buckets["lake"]) == (DeleteStatus.DELETED, {})
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,9 @@ def marked(version):
 async def test_every_page_of_a_bucket_with_versions_names_its_markers(stub, deleter):
     stub.fault = marked("v1")
     answers = await deleter.delete(paths(stub))
-    assert {(one.fate, one.went, one.delete_marker) for one in answers} == {(DeleteStatus.DELETED, Went.VERSIONS, "v1")}
+    assert {(one.status, one.went, one.delete_marker) for one in answers} == {
+        (DeleteStatus.DELETED, Went.VERSIONS, "v1")
+    }
 
 
 async def test_a_marker_without_a_version_of_its_own_is_not_recorded(stub, deleter):
@@ -356,15 +358,15 @@ async def test_a_store_that_is_silent_when_asked_to_be_quiet_is_asked_aloud(stub
 
     stub.fault = silent
     answers = await deleter.delete(paths(stub)[:5])
-    assert [one.fate for one in answers] == [DeleteStatus.DELETED] * 3 + [DeleteStatus.FAILED, DeleteStatus.DELETED]
+    assert [one.status for one in answers] == [DeleteStatus.DELETED] * 3 + [DeleteStatus.FAILED, DeleteStatus.DELETED]
     answers = await deleter.delete(paths(stub)[3:5])
-    assert [one.fate for one in answers] == [DeleteStatus.FAILED, DeleteStatus.DELETED]
+    assert [one.status for one in answers] == [DeleteStatus.FAILED, DeleteStatus.DELETED]
     assert len(stub.requests) == 3  # it was told once
 
 
 async def test_a_missing_bucket_fails_every_key(deleter):
     (answer,) = await deleter.delete(["s3://nowhere/t/a"])
-    assert answer.fate is DeleteStatus.FAILED
+    assert answer.status is DeleteStatus.FAILED
     assert "bucket does not exist" in answer.why
 
 
@@ -398,7 +400,7 @@ async def test_a_store_that_is_gone_fails_every_key_without_raising(s3_credentia
     deleter = S3Deleter(S3Options(endpoint_url="http://127.0.0.1:9", attempts=2), sleep=no_sleep)
     answers = await deleter.delete(["s3://lake/a", "s3://other/b"])
     await deleter.aclose()
-    assert [one.fate for one in answers] == [DeleteStatus.FAILED, DeleteStatus.FAILED]
+    assert [one.status for one in answers] == [DeleteStatus.FAILED, DeleteStatus.FAILED]
     assert [one.path for one in answers] == ["s3://lake/a", "s3://other/b"]
     assert "127.0.0.1:9" in answers[0].why
     assert answers[0].kind is FailureKind.UNAVAILABLE

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.formats.markers import IMMUTABLE_LISTS
 from lakesweep.model.errors import NotFound, OutsideRoot, StorageError, TooLarge, Unavailable
 from lakesweep.model.location import Location
@@ -208,7 +208,7 @@ async def test_every_answer_to_a_delete_or_a_move_is_a_sign_of_life(bucket, plac
     monkeypatch.setattr(registry.activity, "touch", lambda: signs.append(1))
     deleter, mover = open_deleter(StorageSpec()), registry.open_mover(StorageSpec())
     move = Move(source=place.raw, target=f"memory://{bucket.name}/trash/a")
-    assert [one.fate for one in await mover.to_trash([move])] == ["deleted"]
+    assert [one.status for one in await mover.to_trash([move])] == ["deleted"]
     await mover.back([move])
     await mover.uncover([Marker(path=place.raw, version="1")])
     await deleter.delete([place.raw])
@@ -233,7 +233,7 @@ async def test_a_batch_over_several_stores_is_answered_in_the_order_asked(bucket
     (tmp_path / "f").write_text("x")
     deleter = open_deleter(StorageSpec())
     asked = [f"file://{tmp_path}/f", place.raw, f"file://{tmp_path}/g"]
-    assert [(one.path, one.fate) for one in await deleter.delete(asked)] == list(
+    assert [(one.path, one.status) for one in await deleter.delete(asked)] == list(
         zip(asked, ["deleted", "deleted", "already_gone"], strict=True)
     )
 
@@ -266,18 +266,18 @@ async def test_only_a_whole_list_that_never_changes_is_fetched_once(bucket, tmp_
     place, sent = Location("memory", bucket.name, name), RequestCount()
     with counting(sent):
         for _ in range(2):  # each with a cache of its own on the same disk, as two processes have
-            cache = DigestCache(tmp_path / "cache", limit_bytes=2**30, key=b"k")
+            cache = FingerprintCache(tmp_path / "cache", limit_bytes=2**30, key=b"k")
             storage = open_storage(StorageSpec(), cached_in(cache))
             assert await storage.read(place) == data
     assert (sent.so_far.get, sent.not_again.get) == (times, 2 - times)
-    another = DigestCache(tmp_path / "cache", limit_bytes=2**30, key=b"another installation's")
+    another = FingerprintCache(tmp_path / "cache", limit_bytes=2**30, key=b"another installation's")
     assert another.load_object(place.raw) is None
 
 
 async def test_what_may_not_be_read_is_not_cached_either(bucket, tmp_path):
     name = f"snap-7-1-{ONE}.avro"
     bucket.objects[name] = memory.Held(data=WHOLE, modified_at=datetime.now(UTC))
-    place, cache = Location("memory", bucket.name, name), DigestCache(tmp_path, limit_bytes=2**30, key=b"k")
+    place, cache = Location("memory", bucket.name, name), FingerprintCache(tmp_path, limit_bytes=2**30, key=b"k")
     cache.store_object(place.raw, WHOLE)
     confined = StorageSpec(confine=Confine(places=(Location("memory", bucket.name, "elsewhere"),)))
     with pytest.raises(OutsideRoot):

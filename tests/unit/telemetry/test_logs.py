@@ -27,7 +27,6 @@ def _restore():
     ours.setLevel(our_level)
     logging.getLogger(logs.RUN_RESULTS).setLevel(logging.NOTSET)
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

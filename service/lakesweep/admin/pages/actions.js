@@ -46,10 +46,10 @@ async function start(table, execute, refresh) {
 }
 
 export function run(table, row, refresh) {
-  const what = row && row.bytes ? `By its last plan, ${bytes(row.waste_bytes)} could go.` : "It was never planned.";
+  const what = row && row.bytes ? `By its last plan, ${bytes(row.waste_bytes)} could be deleted.` : "It was never planned.";
   question({
     title: "Expire and delete now?", yes: "Run", danger: true,
-    body: [el("p", {}, el("strong", {}, table)), el("p", {}, `${what} The table is planned anew, every guard is asked, and what is proven unreferenced is deleted. Where the tenant, dataset or table itself has dry_run = true, nothing is deleted.`)],
+    body: [el("p", {}, el("strong", {}, table)), el("p", {}, `${what} The table is planned again, every guard checks the plan, and what is proven unreferenced is deleted. Where the tenant, dataset or table itself has dry_run = true, nothing is deleted.`)],
     act: () => start(table, true, refresh),
   });
 }
@@ -80,14 +80,14 @@ export async function approve(runId, table, refresh) {
       refresh();
       const done = `Approved by ${given.approved_by} until ${moment(given.expires_at)}.`;
       if (ghost) return `${done} ${GHOST_THEN}`;
-      const next = given.remark ? `Nothing goes by itself, though: ${given.remark}. The table's page has the button Run.` : "The table's next cycle comes at once.";
+      const next = given.remark ? `Nothing is deleted by itself: ${given.remark}. The table's page has the button Run.` : "The table's next cycle starts at once.";
       return [`${done} ${next} `, el("a", { href: `#/table/${encodeURIComponent(table)}` }, "To the table")];
     },
   });
 }
 
-const TABLE_THEN = "The next cycle plans anew and checks everything else again; these files no longer count against the ceilings.";
-const GHOST_THEN = "Nothing goes by itself: the command `lakesweep run --ghosts --execute` looks again, and deletes exactly these files or none.";
+const TABLE_THEN = "The next cycle plans the table again and checks everything else again; these files no longer count against the ceilings.";
+const GHOST_THEN = "Nothing is deleted by itself: the command `lakesweep run --ghosts --execute` checks again, and deletes exactly these files or none.";
 
 export function pause(table, refresh) {
   const reason = el("input", { id: "pause-reason", autofocus: true, maxlength: 1000, autocomplete: "off" });
@@ -124,11 +124,11 @@ function pauseEnd(lasts, time) {
 export function resume(scope, refresh) {
   question({
     title: "Resume?", yes: "Resume",
-    body: [el("p", {}, el("strong", {}, scope)), el("p", {}, "Its schedule goes on.")],
+    body: [el("p", {}, el("strong", {}, scope)), el("p", {}, "It is cleaned on its schedule again.")],
     act: async () => {
       await ask("/api/v1/resume", "POST", { scope });
       refresh();
-      return `${scope} goes on.`;
+      return `${scope} is resumed.`;
     },
   });
 }
@@ -140,7 +140,7 @@ export function cancel(runId, refresh) {
     act: async () => {
       await ask(`/api/v1/runs/${runId}/cancel`, "POST");
       refresh();
-      return `Run ${runId.slice(0, 8)} ends.`;
+      return `Run ${runId.slice(0, 8)} is ending.`;
     },
   });
 }
@@ -150,20 +150,20 @@ export async function restore(runId, table, refresh) {
   try {
     found = await ask(`/api/v1/runs/${runId}/restore`, "POST", { dry_run: true });
   } catch (error) {
-    notice(`Nothing can be taken back: ${error.message}`);
+    notice(`Nothing can be restored: ${error.message}`);
     return;
   }
   const lost = found.not_restorable.count;
   question({
-    title: "Take this run back?", yes: "Restore",
+    title: "Restore the files of this run?", yes: "Restore",
     body: [
       el("p", {}, el("strong", {}, table)),
-      el("p", {}, `${counted(found.restored.count, "file")}, ${bytes(found.restored.bytes)}, come back to where they were${lost ? `; ${counted(lost, "file")} cannot` : ""}. The table is paused first, because the next cycle would delete them again; expired snapshots stay expired.`),
+      el("p", {}, `${counted(found.restored.count, "file")}, ${bytes(found.restored.bytes)}, are restored to their addresses${lost ? `; ${counted(lost, "file")} cannot` : ""}. The table is paused first, because the next cycle would delete them again; expired snapshots stay expired.`),
     ],
     act: async () => {
       const done = await ask(`/api/v1/runs/${runId}/restore`, "POST", {});
       refresh();
-      return [`${counted(done.restored.count, "file")} of ${table} came back; the table is paused. `, el("a", { href: `#/table/${encodeURIComponent(table)}` }, "To the table")];
+      return [`${counted(done.restored.count, "file")} of ${table} restored; the table is paused. `, el("a", { href: `#/table/${encodeURIComponent(table)}` }, "To the table")];
     },
   });
 }

@@ -16,7 +16,7 @@ export async function ask(path, method = "GET", body = undefined) {
   const found = await answer.json();
   if (answer.ok || path === "/readyz") return found;
   if (answer.status === 401) {
-    throw new Unauthorized(token ? "This token is not valid (any more): give another one." : "Give a token to see anything.");
+    throw new Unauthorized(token ? "This token is not valid, or no longer valid: give another one." : "Give a token to see anything.");
   }
   throw new Error(found.detail || found.title || `The service answered ${answer.status}.`);
 }

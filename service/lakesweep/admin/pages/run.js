@@ -77,7 +77,7 @@ function head({ run, actions, undone, role, digest }, refresh) {
   ].filter(Boolean);
   const buttons = role !== "operate" ? [] : [
     actions.cancellable ? button("Cancel this run", () => cancel(run.run_id, refresh), "danger") : null,
-    actions.restorable && !(undone && undone.whole) ? button("Take this run back", () => restore(run.run_id, run.table, refresh)) : null,
+    actions.restorable && !(undone && undone.whole) ? button("Restore its files", () => restore(run.run_id, run.table, refresh)) : null,
     actions.approvable ? button("Review and approve", () => approve(run.run_id, run.table, refresh), "primary") : null,
   ].filter(Boolean);
   return el("div", {}, el("h2", {}, "Run ", el("code", {}, run.run_id)),

@@ -93,7 +93,7 @@ function summary(found, currency) {
 
 function actions(found, name, role, refresh) {
   if (role !== "operate") return [];
-  if (isGhost(name)) return [el("p", { class: "quiet" }, "A ghost: a directory of a former table. Its runs below have the button to approve a plan; nothing of it goes but by the command `lakesweep run --ghosts --execute`.")];
+  if (isGhost(name)) return [el("p", { class: "quiet" }, "A ghost: a directory of a former table. Its runs below have the button to approve a plan; only the command `lakesweep run --ghosts --execute` deletes it.")];
   const held = found && found.why && found.why.scope;
   const buttons = [
     found && found.why && found.why.approvable ? button("Review and approve", () => approve(found.last_run_id, name, refresh), "primary") : null,

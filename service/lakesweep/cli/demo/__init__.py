@@ -25,8 +25,8 @@ def demo(
 
     Shows what would be deleted and why, cleans it, and shows that every reader still sees the same rows.
 
-    Needs nothing: the lake, its catalogs and the state are made in a temporary directory and removed at the end.
-    Where there is Java, one table is planned on Spark.
+    Needs no setup: the lake, its catalogs and the state are made in a temporary directory and removed at the end.
+    If Java is installed, one table is planned on Spark.
     """
     startup.import_arrow()
     from lakesweep.cli.demo import tour  # noqa: PLC0415 - heavy, and only the demo needs it

@@ -23,14 +23,14 @@ from lakesweep.cli.demo.tables import HEAD, DemoTable, Rows
 from lakesweep.formats.paimon import manifests, merge
 from lakesweep.formats.paimon.binaryrow import decode_row
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
-from lakesweep.formats.paimon.commit_files import Draft
+from lakesweep.formats.paimon.commit_files import CommitDraft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.merge import Entry
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.schema import parse_schema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
-from lakesweep.formats.spec import Tidy
+from lakesweep.formats.spec import UnpublishedRemover
 from lakesweep.model.location import Location
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
@@ -124,7 +124,7 @@ def _path(place: Path, found: Entry) -> Path:
     return place / f"day={day!s}" / "bucket-0" / name
 
 
-class _Then(LocalStorage):
+class _BackdatedStorage(LocalStorage):
     """Today's files by the clock of another day: a commit is never older than its store says."""
 
     moment: datetime
@@ -143,7 +143,7 @@ class _TableWriter:
         (place / "schema/schema-0").write_bytes(data)
         options = read_options(parse_schema(data).options).manifest
         self._options = CommitOptions(schema=parse_schema(data), manifest=options)
-        self._storage = _Then()
+        self._storage = _BackdatedStorage()
         self._files = TableFiles(storage=self._storage, location=Location.parse(str(place)))
         self._writer = LocalWriter()
         self._latest: PaimonSnapshot | None = None
@@ -170,7 +170,7 @@ class _TableWriter:
             self._latest = await self._first(changes, moment)
         else:
             self._storage.moment = moment
-            committer = Committer(self._files, ListReader(self._files), self._writer, Tidy())
+            committer = Committer(self._files, ListReader(self._files), self._writer, UnpublishedRemover())
             delta = Changes(kind=kind, delta=tuple(changes), delta_shape=MANIFEST)
             self._latest = await committer.commit(self._latest, delta, self._options, moment) or self._latest
         self._backdate(moment)
@@ -178,7 +178,7 @@ class _TableWriter:
 
     async def _first(self, changes: Sequence[Entry], moment: datetime) -> PaimonSnapshot:
         """Later commits take their shape from the ones before; the first one brings its own."""
-        draft = Draft(
+        draft = CommitDraft(
             self._files, self._writer, types=self._options.types, list_shape=LIST, options=self._options.manifest
         )
         rows = sum(change["_FILE"]["_ROW_COUNT"] for change in changes)

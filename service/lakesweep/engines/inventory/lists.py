@@ -18,6 +18,7 @@ from typing import Any
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.ports.engine import Inventory
 from lakesweep.ports.storage import Storage, stat_or_none
 
@@ -61,12 +62,19 @@ class FileList:
     columns: tuple[str, ...] = ()
     """S3 Inventory: in the order of a CSV file."""
 
+    @property
+    def store(self) -> str:
+        """S3 Inventory: what the addresses of its keys begin with. It is kept in the kind of store that it lists."""
+        return Location(Location.parse(self.address).scheme, self.bucket or "", "").store
+
 
 async def find(storage: Storage, inventory: Inventory, roots: Sequence[Location]) -> FileList:
     """The list behind an address. Raises Refused when it is too old, missing or of another bucket."""
     found = await _at(storage, inventory.address)
     if found.bucket is not None and found.bucket not in {root.authority for root in roots}:
-        raise Refused("inventory_elsewhere", f"{found.address} lists the bucket {found.bucket}: the table is not in it")
+        raise Refused(
+            RefusalCode.INVENTORY_ELSEWHERE, f"{found.address} lists the bucket {found.bucket}: the table is not in it"
+        )
     _check_age(found, inventory)
     return found
 
@@ -86,11 +94,11 @@ def _check_age(found: FileList, inventory: Inventory) -> None:
     made = f"{found.address} was made at {found.created_at:%Y-%m-%d %H:%M} UTC"
     if found.created_at < inventory.not_before:
         raise Refused(
-            "inventory_too_old",
+            RefusalCode.INVENTORY_TOO_OLD,
             f"{made}, longer ago than the grace period: create it more often or set a longer grace_period_hours",
         )
     if found.created_at > inventory.not_after:
-        raise Refused("inventory_too_new", f"{made}, which is in the future: its age cannot be determined")
+        raise Refused(RefusalCode.INVENTORY_TOO_NEW, f"{made}, which is in the future: its age cannot be determined")
 
 
 async def _at(storage: Storage, address: Location) -> FileList:
@@ -118,7 +126,9 @@ async def _in_folder(storage: Storage, folder: Location) -> FileList:
     if manifests:
         return await _s3_inventory(storage, _newest(folder, manifests))
     if not parquet:
-        raise Refused("inventory_missing", f"there is neither a manifest.json nor a Parquet file below {folder}")
+        raise Refused(
+            RefusalCode.INVENTORY_MISSING, f"there is neither a manifest.json nor a Parquet file below {folder}"
+        )
     files = tuple(DataFile(location=Location.parse(path), size_bytes=size) for path, size, _ in sorted(parquet))
     times = [modified for _, _, modified in parquet]
     return _plain(folder, files, None if None in times else min(time for time in times if time))
@@ -141,12 +151,14 @@ def _newest(folder: Location, found: set[str]) -> Location:
     dated = [manifest for manifest in complete if _DATED.match(manifest.path.split("/")[-2])]
     if not dated:
         raise Refused(
-            "inventory_missing", f"no inventory below {folder} is complete: none has a manifest.json and its checksum"
+            RefusalCode.INVENTORY_MISSING,
+            f"no inventory below {folder} is complete: none has a manifest.json and its checksum",
         )
     kinds = sorted({manifest.raw.rsplit("/", 2)[0] for manifest in dated})
     if len(kinds) > 1:
         raise Refused(
-            "inventory_ambiguous", f"there are several inventories below {folder}, name one of them: {', '.join(kinds)}"
+            RefusalCode.INVENTORY_AMBIGUOUS,
+            f"there are several inventories below {folder}, name one of them: {', '.join(kinds)}",
         )
     return max(dated, key=lambda manifest: manifest.path)
 
@@ -159,7 +171,7 @@ async def _s3_inventory(storage: Storage, manifest: Location) -> FileList:
     try:
         data = await storage.read(manifest)
     except NotFound as exc:
-        raise Refused("inventory_missing", f"there is no {manifest}") from exc
+        raise Refused(RefusalCode.INVENTORY_MISSING, f"there is no {manifest}") from exc
     await _check_manifest(storage, manifest, data)
     try:
         return _parsed(manifest, parse_json(data))

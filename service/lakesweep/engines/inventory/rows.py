@@ -20,14 +20,12 @@ from lakesweep.cleanup import addresses
 from lakesweep.engines.inventory.lists import DataFile, FileList, Kind, md5
 from lakesweep.formats import bounds, columnar
 from lakesweep.model.errors import Indeterminate, Unreadable
-from lakesweep.model.location import Location
+from lakesweep.model.location import DOT_SEGMENT, Location
 from lakesweep.ports.storage import LISTING_SCHEMA
-from lakesweep.ports.table import MatchBy
-from lakesweep.storage.s3.keys import decoded_keys
+from lakesweep.storage.key_encoding import decoded_keys
 
 _CSV_BLOCK_BYTES = 1024 * 1024
 _TIME = LISTING_SCHEMA.field("modified_at").type
-_DOT_SEGMENT = r"(^|/)\.{1,2}(/|$)"
 
 _NAMES = {
     Kind.S3_CSV: ("Key", "Size", "LastModifiedDate", "ETag", "IsLatest", "IsDeleteMarker"),
@@ -119,15 +117,11 @@ def _paths(source: FileList, texts: pa.Array) -> pa.Array:
         raise ValueError("a row has no address")
     texts = texts.cast(pa.string())
     if source.kind is Kind.PLAIN_PARQUET:
-        paths = addresses.canonical(texts)
-        local = pc.starts_with(paths, "file:")  # in whose addresses a run of slashes is one slash
-        return (
-            pc.if_else(local, addresses.match_keys(paths, MatchBy.ADDRESS), paths) if pc.any(local).as_py() else paths
-        )
+        return addresses.as_listed(texts)
     # A key that was decoded wrongly would name no object, or another one, whose size and time are compared before
     # anything is deleted.
     keys = decoded_keys(texts) if source.kind is Kind.S3_CSV else texts
-    return pc.binary_join_element_wise(pa.scalar(f"s3://{source.bucket}/"), keys, pa.scalar(""))
+    return pc.binary_join_element_wise(pa.scalar(source.store), keys, pa.scalar(""))
 
 
 def _below(paths: pa.Array, roots: Sequence[Location]) -> pa.Array:
@@ -136,7 +130,7 @@ def _below(paths: pa.Array, roots: Sequence[Location]) -> pa.Array:
     for root in roots:
         inside = pc.or_(inside, pc.starts_with(paths, root.as_directory().raw))
     inside = pc.and_not(inside, pc.ends_with(paths, "/"))
-    return pc.and_not(inside, pc.match_substring_regex(paths, _DOT_SEGMENT))
+    return pc.and_not(inside, pc.match_substring_regex(paths, DOT_SEGMENT))
 
 
 def _sizes(values: pa.Array) -> pa.Array:

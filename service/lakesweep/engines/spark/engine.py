@@ -23,19 +23,21 @@ import structlog
 from lakesweep.engines import common, fingerprints
 from lakesweep.engines.duckdb_plan import SEEN_SCHEMA
 from lakesweep.engines.listing import Listing, of_parts, of_roots, planned
-from lakesweep.engines.manifest_cache import DigestCache, code_identity
-from lakesweep.engines.manifest_fingerprints import Digests
+from lakesweep.engines.manifest_cache import FingerprintCache, code_identity
+from lakesweep.engines.manifest_fingerprints import SourceFingerprints
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark import executor, worker_rows
 from lakesweep.engines.spark.backends import parallelism
 from lakesweep.engines.spark.join_here import JoinedHere, JoinHere
+from lakesweep.engines.spark.judge_here import JudgedHere
 from lakesweep.engines.spark.known_sources import KnownSources
 from lakesweep.engines.spark.pieces import PIECES_PER_CORE, balanced, named_here
 from lakesweep.engines.spark.pipeline import Pipeline
 from lakesweep.engines.spark.scratch import Scratch
 from lakesweep.engines.spark.session import SessionLost, SparkRuntime
-from lakesweep.engines.spark.table_run import TableRun
+from lakesweep.engines.spark.session_run import SessionRun
+from lakesweep.engines.spark.steps import Steps
 from lakesweep.model.errors import EngineFailed, LakesweepError, OutOfOrder
 from lakesweep.model.files import OrphanPlan
 from lakesweep.ports.engine import OrphanJob
@@ -61,7 +63,7 @@ class SparkEngine:
         storage: Storage,
         open_storage: executor.OpenStorage,
         decoder: executor.Decoder,
-        cache: DigestCache | None,
+        cache: FingerprintCache | None,
         scratch: Scratch,
         concurrency: int = 16,
         small: JoinHere | None = None,
@@ -84,10 +86,10 @@ class SparkEngine:
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
         with _own_errors():
             if self._runtime.cold:
-                job.tell(f"start Spark at {self._runtime.config.where}")
+                job.report_step(f"start Spark at {self._runtime.config.where}")
             session = await self._runtime.session()
             await asyncio.to_thread(fingerprints.shared)  # opened once, which takes a moment
-            run = TableRun(runtime=self._runtime, session=session, job=job)
+            run = SessionRun(runtime=self._runtime, session=session, job=job)
             async with AsyncExitStack() as stack:
                 run.pipeline = Pipeline(
                     await stack.enter_async_context(self._scratch.opened(partial(run.step, "scratch")))
@@ -110,7 +112,7 @@ class SparkEngine:
         await asyncio.to_thread(partial(self._threads.shutdown, cancel_futures=True))
         await self._runtime.aclose()
 
-    async def _check_scratch(self, run: TableRun) -> None:
+    async def _check_scratch(self, run: SessionRun) -> None:
         """Checked once for each session. A later executor without access shows in the counts of what it writes."""
         if not self._scratch.shared or self._runtime.reaches(run.session, self._scratch.where):
             return
@@ -125,7 +127,7 @@ class SparkEngine:
             ) from exc
         self._runtime.reaches(run.session, self._scratch.where, now=True)
 
-    async def _find(self, job: OrphanJob, run: TableRun) -> OrphanPlan:
+    async def _find(self, job: OrphanJob, run: SessionRun) -> OrphanPlan:
         tasks = PIECES_PER_CORE * await run.step("list", parallelism)
         listing = await planned(job, self._storage, tasks)
         listed = await self._list(job, run, listing)
@@ -133,19 +135,28 @@ class SparkEngine:
         marked = await job.mark()
         run.lap("mark")
         skipped = await self._read(job, marked.references, run)
-        pipeline = run.pipeline
-        await run.step("judge", lambda spark: pipeline.judge(spark, job.layout, job.cutoff))
-        if self._small is not None and 0 < pipeline.verdicts <= self._small.verdicts:
-            directory = await run.stack.enter_async_context(scratch(self._small.directory))
-            await run.step("judge", lambda spark: pipeline.take_verdicts(spark, directory))
+        pipeline = await self._judge(job, run)
         suspects = await self._look_again(job, run, listed) if common.looks_for_missing(job) else 0
         findings = await run.step("count", lambda spark: pipeline.confirm(spark, suspects))
         digest = await run.step("write", lambda spark: pipeline.write_rows(spark, job.rows_path))
         return common.assemble(
-            job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=run.laps
+            job, listing, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=run.laps
         )
 
-    async def _list(self, job: OrphanJob, run: TableRun, listing: Listing, *, again: bool = False) -> int:
+    async def _judge(self, job: OrphanJob, run: SessionRun) -> Steps:
+        """Compare and judge. What is left after the first, or after the second, may come into this process."""
+        pipeline, small = run.pipeline, self._small
+        compared = await run.step("judge", pipeline.compare)
+        if small is not None and compared is not None and JudgedHere.may(pipeline, compared, small.left):
+            directory = await run.stack.enter_async_context(scratch(small.directory))
+            run.pipeline = pipeline = JudgedHere(pipeline, compared, directory)
+        await run.step("judge", lambda spark: pipeline.judge(spark, job.layout, job.cutoff))
+        if small is not None and 0 < pipeline.verdicts <= small.verdicts:
+            directory = await run.stack.enter_async_context(scratch(small.directory))
+            await run.step("judge", lambda spark: pipeline.take_verdicts(spark, directory))
+        return pipeline
+
+    async def _list(self, job: OrphanJob, run: SessionRun, listing: Listing, *, again: bool = False) -> int:
         """List every shard in its own task; with `again` only the match keys. Returns the number of rows."""
         phase, write = ("look again", run.pipeline.write_seen) if again else ("list", run.pipeline.write_listing)
         work = executor.listing(self._open_storage, listing.shards, job.layout.match_by, keys_only=again)
@@ -157,7 +168,7 @@ class SparkEngine:
             log.info("listed_undivided", table=job.ref.label, reason=exc.why)
             return await self._list(job, run, of_roots(job), again=again)
 
-    async def _read(self, job: OrphanJob, references: References, run: TableRun) -> int:
+    async def _read(self, job: OrphanJob, references: References, run: SessionRun) -> int:
         """Everything that names files. Returns how much of the expired side had to be left out."""
         pipeline = run.pipeline
         named, released, skipped = await asyncio.to_thread(named_here, references, job)
@@ -181,24 +192,26 @@ class SparkEngine:
         return skipped + await run.step("read", run.pipeline.take_references)
 
     async def _take_known(
-        self, job: OrphanJob, references: References, run: TableRun, released: pa.Array
+        self, job: OrphanJob, references: References, run: SessionRun, released: pa.Array
     ) -> Sequence[ReferenceSource]:
         """Take from the cache what is there. Returns the sources that must be read."""
         if self._cache is None:
             return references.sources
         match_by, roots = job.layout.match_by, job.roots
-        digests = await asyncio.to_thread(
-            partial(Digests, self._cache, references.sources, match_by=match_by, roots=roots, released=released)
+        source_fingerprints = await asyncio.to_thread(
+            partial(
+                SourceFingerprints, self._cache, references.sources, match_by=match_by, roots=roots, released=released
+            )
         )
         place = common.placing(match_by, roots)
-        run.known = known = KnownSources(self._cache, digests, references.sources, place)
+        run.known = known = KnownSources(self._cache, source_fingerprints, references.sources, place)
         await run.step("read", lambda spark: run.pipeline.put_known(spark, known.rows()))
         return known.rest
 
     def _reading(self, job: OrphanJob, pieces: executor.Pieces) -> executor.Work:
         return executor.reading(self._open_storage, self._decoder, pieces, job.layout.match_by, job.roots)
 
-    async def _recall(self, job: OrphanJob, run: TableRun, numbers: Sequence[int]) -> None:
+    async def _recall(self, job: OrphanJob, run: SessionRun, numbers: Sequence[int]) -> None:
         """Read these sources in full, although their fingerprints were enough up to now: something is not there."""
         pipeline = run.pipeline
         sorted_out = balanced([run.sources[number] for number in numbers], await run.step("look again", parallelism))
@@ -210,7 +223,7 @@ class SparkEngine:
                 "a manifest was modified in place, so this plan is not reliable; the next run reads everything again"
             )
 
-    async def _look_again(self, job: OrphanJob, run: TableRun, listed: int) -> int:
+    async def _look_again(self, job: OrphanJob, run: SessionRun, listed: int) -> int:
         """Find the suspects that are in storage after all: they were committed after the listing passed.
 
         A few are asked for here, more by the executors; too many, bare names, and what is there although it should have
@@ -228,7 +241,7 @@ class SparkEngine:
             await self._list(job, run, await of_parts(job, self._storage, tasks), again=True)
         return count
 
-    async def _asked_for(self, job: OrphanJob, run: TableRun, count: int) -> bool:
+    async def _asked_for(self, job: OrphanJob, run: SessionRun, count: int) -> bool:
         """Check every suspect in storage. Returns whether each is now known to be missing or present."""
         pipeline = run.pipeline
         if count > _ASKED_HERE and not pipeline.asks_here:

@@ -39,12 +39,13 @@ class WorkerFault(Exception):
 
 
 def carried(error: LakesweepError) -> WorkerFault:
-    """The error in the form that a worker raises."""
-    kind = type(error).__name__
+    """The error in the form that a worker raises. Throttling, for instance, arrives as Unavailable."""
+    kinds = [one.__name__ for one in type(error).__mro__]
+    kind = next((one for one in kinds if one in _ADDRESSED or one in _SPOKEN), EngineFailed.__name__)
     if isinstance(error, Unreadable | StorageError) and kind in _ADDRESSED:
         words = [error.address, error.why]
     else:
-        kind, words = kind if kind in _SPOKEN else EngineFailed.__name__, [str(error)]
+        words = [str(error)]
     code = base64.b64encode(json.dumps([kind, *words]).encode()).decode()
     return WorkerFault(f"{error} [lakesweep-fault:{code}]")
 
@@ -62,10 +63,10 @@ def understood(text: str) -> LakesweepError:
         )
     if version := _PYTHONS.search(text) or _TOO_OLD.search(text):
         return EngineFailed(f"the Spark executors run another Python environment than this one: {version.group(1)}")
-    return EngineFailed(f"Spark could not finish: {_first_words(text)}")
+    return EngineFailed(f"Spark could not finish: {_innermost_cause(text)}")
 
 
-def _first_words(text: str) -> str:
+def _innermost_cause(text: str) -> str:
     """The innermost cause of a Java error, or else the first line with useful text."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]

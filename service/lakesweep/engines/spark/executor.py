@@ -28,7 +28,7 @@ from lakesweep.cleanup import addresses, classify
 from lakesweep.cleanup.addresses import Role
 from lakesweep.engines import common, fingerprints, manifest_cache
 from lakesweep.engines.listing import Shard
-from lakesweep.engines.manifest_fingerprints import Digests
+from lakesweep.engines.manifest_fingerprints import SourceFingerprints
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark import worker_rows, worker_setup
 from lakesweep.engines.spark.errors import carried
@@ -53,7 +53,7 @@ Decoder = Callable[[FormatName], Decode]
 PACKED = "packed"
 """The single column of rows that are packed as bytes."""
 
-_BATCHES_AHEAD = 4
+_BATCHES_AHEAD = 2
 _CONCURRENCY = 16
 _DECODERS = 2
 _CHUNK_ROWS = 65_536
@@ -129,13 +129,13 @@ def reading(
     async def read_piece(number: int) -> AsyncGenerator[pa.RecordBatch, None]:
         sources, place = load_piece(pieces.sources[number]), common.placing(match_by, roots)
         released = pieces.released_keys() if pieces.firsts else pa.array([], pa.string())
-        digests = Digests(None, sources, match_by=match_by, roots=roots, released=released)
+        source_fingerprints = SourceFingerprints(None, sources, match_by=match_by, roots=roots, released=released)
 
         def use(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
             placed = place(source, batch)
             if not pieces.firsts:
                 return worker_rows.in_full(placed)
-            full, stand_ins = digests.add(source, placed)
+            full, stand_ins = source_fingerprints.add(source, placed)
             return worker_rows.in_full(full) if full is not None else stood_in(stand_ins)
 
         def stood_in(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -150,7 +150,7 @@ def reading(
                     async for _, batch in found:
                         yield batch if batch is not None else worker_rows.remark(SKIPPED)
         if pieces.firsts:
-            yield stood_in(digests.flush())
+            yield stood_in(source_fingerprints.flush())
 
     def work(numbers: Batches) -> Batches:
         check_version(expected, identity)

@@ -47,6 +47,8 @@ class JoinHere:
     """On this machine; a directory below it is used and removed."""
     rows: int
     """At most so many listed objects and references together."""
+    left: int = 1_000_000
+    """Of other tables, the rest after the comparison is judged here if it has at most so many rows."""
     verdicts: int = 4_000_000
     """Of other tables at most so many verdicts are counted and sorted here."""
 
@@ -87,6 +89,9 @@ class JoinedHere(Steps):
                     stand_ins.write_batch(_stand_ins(batch.filter(standing)))
                     refs.write_batch(batch.filter(pc.invert(standing)).select(PLACED_SCHEMA.names).cast(PLACED_SCHEMA))
         return skipped
+
+    def compare(self, spark: SparkSession) -> None:
+        """The join does it."""
 
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:  # noqa: ARG002  # the protocol's
         asked_here(lambda: self._detection.judge(layout, cutoff))
@@ -130,6 +135,7 @@ class JoinedHere(Steps):
         return asked_here(lambda: self._detection.write_rows(rows_path))
 
     def close(self, spark: SparkSession) -> None:  # noqa: ARG002  # the protocol's
+        self._detection.cancel()  # a step that was cancelled may still be in it, in another thread
         self._detection.close()
 
     def _copy(self, spark: SparkSession, name: str, schema: str, target: Path, wanted: pa.Schema) -> None:

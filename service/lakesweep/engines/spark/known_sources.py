@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.engines.manifest_fingerprints import Digests
+from lakesweep.engines.manifest_cache import FingerprintCache
+from lakesweep.engines.manifest_fingerprints import SourceFingerprints
 from lakesweep.engines.spark import worker_rows
 from lakesweep.engines.spark.worker_rows import OTHER_CODE, STAND_IN
 from lakesweep.model.errors import Indeterminate
@@ -29,11 +29,17 @@ Place = Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch]
 class KnownSources:
     """The cached references of one plan. Consume `rows`, read `rest`, then call `learn`."""
 
-    def __init__(self, cache: DigestCache, digests: Digests, sources: Sequence[ReferenceSource], place: Place) -> None:
+    def __init__(
+        self,
+        cache: FingerprintCache,
+        fingerprints: SourceFingerprints,
+        sources: Sequence[ReferenceSource],
+        place: Place,
+    ) -> None:
         self.numbered = sources
         """By their numbers in `rows`."""
         self._cache = cache
-        self._digests = digests
+        self._fingerprints = fingerprints
         self._place = place
         self._rest: list[ReferenceSource] = []
 
@@ -61,17 +67,17 @@ class KnownSources:
                 self.forget()  # made by other code than ours, or not in one piece: nothing of it may be used again
                 return
             done.add(number)
-            self._digests.learn(sources[number], rows.column("print").view(pa.uint64()), rows.column("inside"))
-        self._digests.save()
+            self._fingerprints.learn(sources[number], rows.column("print").view(pa.uint64()), rows.column("inside"))
+        self._fingerprints.save()
 
     def forget(self) -> None:
         """Drop what the cache knows, so that the next cycle reads everything again."""
-        self._digests.forget()
+        self._fingerprints.forget()
 
     def _all(self) -> Iterator[pa.RecordBatch]:
-        for stand_ins in self._digests.stored():
+        for stand_ins in self._fingerprints.stored():
             yield worker_rows.stood_in(stand_ins, 0)
-        for source in self._digests.rest():
+        for source in self._fingerprints.rest():
             batch = self._cache.load(source)
             try:
                 placed = None if batch is None else self._place(source, batch)
@@ -80,9 +86,9 @@ class KnownSources:
             if placed is None:
                 self._rest.append(source)
                 continue
-            full, stand_ins = self._digests.add(source, placed)
+            full, stand_ins = self._fingerprints.add(source, placed)
             yield worker_rows.stood_in(stand_ins, 0) if full is None else worker_rows.in_full(full)
-        yield worker_rows.stood_in(self._digests.flush(), 0)
+        yield worker_rows.stood_in(self._fingerprints.flush(), 0)
 
 
 def _by_kind(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial, reduce
@@ -17,15 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakesweep.cleanup import plan_file
-from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
+from lakesweep.cleanup.addresses import INVENTORY_SCHEMA, Role
 from lakesweep.cleanup.classify import JUDGED_SCHEMA
 from lakesweep.engines.common import statements
 from lakesweep.engines.duckdb_plan import CONTRADICTIONS, INCOMPLETE, Detection, Findings, tallied
 from lakesweep.engines.spark import backends, executor, sides
 from lakesweep.engines.spark.executor import Work
 from lakesweep.engines.spark.join_here import asked_here, opened_here
-from lakesweep.engines.spark.relations import Relations, Step, Wanted, streamed_back
-from lakesweep.engines.spark.sides import INSIDE, LISTED, NUMBERS, REFERENCED, STOOD_IN
+from lakesweep.engines.spark.relations import LocalFiles, Relations, Step, Wanted, streamed_back
+from lakesweep.engines.spark.sides import INSIDE, LISTED, NUMBERS, REFERENCED, STOOD_IN, Compared
 from lakesweep.engines.spark.steps import INVENTORY, READ, SEEN, Steps
 from lakesweep.engines.spark.worker_rows import SKIPPED, STAND_IN
 from lakesweep.model.files import Tally, Verdict
@@ -94,9 +95,7 @@ class Pipeline(Steps):
         self._prefix = f"lakesweep_{relations.tag}_"
         self._views: set[str] = set()
         self._orphans = 0
-        self._references = 0
-        self._lost = 0
-        self._in_full = 0
+        self._found = Compared(*[0] * len(Compared._fields))
         self._held = 0
         self._here: Detection | None = None
         """Has the verdicts, if they are in this process."""
@@ -109,14 +108,24 @@ class Pipeline(Steps):
             self._define(name, _together(both))
         self._define("refs", self._sql(spark, _REFS.format(read="read", stand_in=STAND_IN)))
         self._define("stand_ins", self._sql(spark, _STAND_INS.format(stand_in=STAND_IN)))
-        self._in_full, skipped, released, held = self._sql(spark, _TAKEN).first()
+        self.in_full, skipped, released, held = self._taken(spark)
         self._define("released", self._sql(spark, statements()["released"] if released else _NOTHING_RELEASED))
         self._define("held", self._sql(spark, statements()["held"]))
         self._held = self._number(spark, "SELECT count(*) FROM held") if released else held
         return int(skipped)
 
+    def _taken(self, spark: SparkSession) -> tuple[int, int, int, int]:
+        """The row of _TAKEN. Where this process reads scratch itself, counting is less work than a job."""
+        if not isinstance(self.relations, LocalFiles):
+            return tuple(self._sql(spark, _TAKEN).first())
+        roles = Counter[str]()
+        for name in self._gathered:
+            for batch in self.relations.rows(name, ["role"], standing=False):
+                roles.update({pair["values"]: pair["counts"] for pair in batch.column(0).value_counts().to_pylist()})
+        return roles.total(), roles[SKIPPED], roles[Role.RELEASED], roles[Role.NAMED] + roles[Role.READ]
+
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:
-        self._define("listing", self._unkept(spark, self._compare(spark)))
+        self._define("listing", self._unkept(spark, self._found.unkept))
         self._define("inventory", self._sql(spark, _INVENTORY))
         self._define("prints", self._sql(spark, _NO_PRINTS))
         judging = Step(executor.judging(layout, cutoff), JUDGED)
@@ -126,21 +135,24 @@ class Pipeline(Steps):
         self._define("inventory", self._sql(spark, _INVENTORY))
         self._define("judged", self._read(spark, "judged", JUDGED))
 
-    def _compare(self, spark: SparkSession) -> int:
+    def compare(self, spark: SparkSession) -> Compared:
         """Find out which fingerprints are on one side only: listed, or referenced and not listed. One pass over eight
-        bytes of every listed object and every reference takes the place of the joins behind `prints` and `lost`.
-        Returns how many listed ones nothing references."""
+        bytes of every listed object and every reference takes the place of the joins behind `prints` and `lost`."""
         tasks = max(backends.parallelism(spark), math.ceil(self.rows_held / _SIDES_ROWS))
         blocks = self._blocks(spark, min(tasks * sides.BUCKETS_PER_TASK, sides.MOST_BUCKETS))
         self._write(spark, blocks.repartition(tasks, "bucket"), "sides", Step(sides.comparing(), sides.SIDES))
         self._define("sides", self._read(spark, "sides", sides.SIDES))
-        found, unkept, self._lost, listed, stood_in, held, self._references = self._sql(spark, _COUNTED).first()
-        self._check_all_there("fingerprints", found, self._rows["sides"])
-        self._check_all_there("the listing", listed, self._rows["listing"])
+        if isinstance(self.relations, LocalFiles):  # see _taken
+            found = sides.counted(self.relations.rows("sides", ("print", "marks")))
+        else:
+            found = Compared(*self._sql(spark, _COUNTED).first())
+        self._check_all_there("fingerprints", found.rows, self._rows["sides"])
+        self._check_all_there("the listing", found.listed, self._rows["listing"])
         read = sum(self._rows[name] for name in self._gathered)
-        self._check_all_there("references", self._in_full + stood_in, read)
-        self._check_all_there("references in full", held, self._held)
-        return int(unkept)
+        self._check_all_there("references", self.in_full + found.stood_in, read)
+        self._check_all_there("references in full", found.held, self._held)
+        self._found = found
+        return found
 
     def _blocks(self, spark: SparkSession, buckets: int) -> DataFrame:
         """The fingerprints of both sides, divided into buckets."""
@@ -176,7 +188,7 @@ class Pipeline(Steps):
         return ["read", *(["known"] if self._rows.get("known") else [])]
 
     def incomplete(self, spark: SparkSession) -> list[int]:
-        if not self._lost:
+        if not self._found.lost:
             return []  # the usual case
         self._define("prints", self._sql(spark, _PRINTS))
         self._define("lost", self._sql(spark, _LOST))
@@ -193,7 +205,7 @@ class Pipeline(Steps):
         return not any(self._number(spark, query) for query in CONTRADICTIONS)
 
     def find_suspects(self, spark: SparkSession) -> int:
-        return self._table(spark, "suspects") if self._lost else 0
+        return self._table(spark, "suspects") if self._found.lost else 0
 
     def suspects(self, spark: SparkSession) -> list[tuple[str, str]]:
         return [tuple(row) for row in self._sql(spark, "SELECT match_key, path FROM suspects").collect()]
@@ -220,7 +232,7 @@ class Pipeline(Steps):
             verdicts=verdicts,
             by_kind=by_kind,
             by_reason=by_reason,
-            references=self._references,
+            references=self._found.references,
             missing=missing,
             missing_count=count,
             missing_clash=clash,

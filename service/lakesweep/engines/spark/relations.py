@@ -182,9 +182,19 @@ class LocalFiles(SparkFiles):
         return self._accept([Filed(**row) for batch in filed for row in batch.to_pylist()], name)
 
     def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the files have one
-        for part in self.part_files(name):
+        yield from self.rows(name, columns)
+
+    def rows(self, name: str, columns: Sequence[str], *, standing: bool | None = None) -> Iterator[pa.RecordBatch]:
+        """Some columns into this process, of all rows or as in `Wanted`."""
+        for part in _of_kind(self.part_files(name), standing):
             with pq.ParquetFile(part, page_checksum_verification=True) as file:
                 yield from file.iter_batches(columns=list(columns))
+
+    def choose(self, spark: SparkSession, name: str, columns: Sequence[str], choosing: Choosing, into: str) -> int:
+        """Keep the rows of a relation with such fingerprints as another one. Returns how many there are."""
+        parts = self._parts(name)
+        numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
+        return self.write(spark, numbers, into, Step(scratch_files.fetching(parts, columns, choosing), ""))
 
     def _accept(self, receipts: Sequence[Filed], name: str) -> int:
         found = scratch_files.accept(receipts, self.directory / f"{name}.new", self.directory / name)
@@ -203,14 +213,14 @@ class LocalFiles(SparkFiles):
         work = chained(scratch_files.fetching(parts, wanted.columns, wanted.choosing), step.work)
         return spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, step.schema)
 
-    def loader(self, name: str, columns: Sequence[str]) -> Callable[[], Batches] | None:
+    def loader(self, name: str, columns: Sequence[str]) -> Callable[[], Batches]:
         return partial(scratch_files.loaded, self._parts(name), columns)
 
     def _parts(self, name: str, standing: bool | None = None) -> list[Path]:
         """Those files that the executors see."""
         directory = Path(self._address(name).removeprefix("file://"))
         parts = [directory / part.name for part in self.part_files(name)]
-        return [part for part in parts if standing is None or (PRINTS in part.name) == standing]
+        return _of_kind(parts, standing)
 
     def _found(self, spark: SparkSession, relation: DataFrame, name: str) -> int:  # noqa: ARG002  # asked here
         return sum(pq.read_metadata(part).num_rows for part in self.part_files(name))
@@ -275,6 +285,10 @@ class StoredObjects:
     def _tasks(self, spark: SparkSession, receipts: Sequence[Receipt]) -> int:
         packed = sum(receipt.size for receipt in receipts)
         return min(len(receipts), max(backends.parallelism(spark), math.ceil(packed / _PART_BYTES)))
+
+
+def _of_kind(parts: Sequence[Path], standing: bool | None) -> list[Path]:
+    return [part for part in parts if standing is None or (PRINTS in part.name) == standing]
 
 
 def _verified(spark: SparkSession, schema: Any, addresses: Sequence[str]) -> DataFrame:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakesweep.engines import scratch as local_scratch
-from lakesweep.engines.spark import backends
-from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark import file_system
+from lakesweep.engines.spark.config import SparkConfig
 from lakesweep.engines.spark.relations import LocalFiles, Relations, SparkFiles, StoredObjects
 from lakesweep.engines.spark.scratch_objects import OpenScratch, open_scratch
 from lakesweep.model.errors import EngineFailed, LakesweepError
 from lakesweep.model.location import Location
-from lakesweep.storage.kinds import KINDS
+from lakesweep.storage.kinds import has_store
 from lakesweep.storage.spec import Confine, StorageSpec
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Scratch(Protocol):
         """A new place for the duration of the block."""
         ...
 
+    async def remove_abandoned(self) -> None:
+        """Remove what killed processes left. Does nothing where only Spark can."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class DirectoryScratch:
@@ -77,6 +81,10 @@ class DirectoryScratch:
         """A directory below it."""
         async with local_scratch.scratch(self.parent) as directory:
             yield LocalFiles(directory)
+
+    async def remove_abandoned(self) -> None:
+        """By their locks."""
+        await local_scratch.remove_abandoned(self.parent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +112,14 @@ class StoreScratch:
         finally:
             with suppress(LakesweepError):  # what is left is abandoned; a later plan removes it
                 await self.discard([path for path, _ in await self._objects(name)])
+
+    async def remove_abandoned(self) -> None:
+        """What nothing was written to for a day, by the store's own time, which a new object tells."""
+        name = _new_name()
+        try:
+            await self._begin(name)
+        finally:
+            await self.discard([self.place.join(name, _STARTED).raw])
 
     async def _begin(self, name: str) -> None:
         """Write a first object, from which the store's own time is known, and remove abandoned relations."""
@@ -156,13 +172,16 @@ class SparkScratch:
             yield SparkFiles(place, name.replace("-", "_"))
         finally:
             with suppress(EngineFailed):
-                await on_spark(lambda spark: backends.remove_directory(spark, place))
+                await on_spark(lambda spark: file_system.remove_directory(spark, place))
+
+    async def remove_abandoned(self) -> None:
+        """Needs a session, so it is left to the next plan."""
 
     def _begin(self, spark: SparkSession, place: str) -> None:
-        now = backends.make_directory(spark, place)
-        for name, changed_at in backends.directories(spark, self.address):
+        now = file_system.make_directory(spark, place)
+        for name, changed_at in file_system.directories(spark, self.address):
             if _PLAN.fullmatch(name) and now - changed_at > ABANDONED.total_seconds():
-                backends.remove_directory(spark, f"{self.address.rstrip('/')}/{name}")
+                file_system.remove_directory(spark, f"{self.address.rstrip('/')}/{name}")
 
 
 def _abandoned(times: Sequence[datetime | None], now: datetime | None) -> bool:
@@ -180,11 +199,12 @@ def choose(config: SparkConfig, default: Path, spec: StorageSpec | None, discard
     address = config.scratch
     if address is None:
         return DirectoryScratch(parent=default, shared=not config.local)
-    if address.startswith(("/", "file:")):
-        return DirectoryScratch(parent=Path(Location.parse(address).path), shared=not config.local)
-    ours = address.partition(":")[0].lower() in {kind.scheme for kind in KINDS}
-    if ours and spec is not None and discard is not None:
-        place = Location.parse(address)
+    if not has_store(address):
+        return SparkScratch(address=address)
+    place = Location.parse(address)
+    if place.is_local:
+        return DirectoryScratch(parent=Path(place.path), shared=not config.local)
+    if spec is not None and discard is not None:
         confined = replace(spec, confine=Confine(places=(place,)))
         return StoreScratch(place=place, open_store=partial(open_scratch, confined), discard=discard)
     return SparkScratch(address=address)

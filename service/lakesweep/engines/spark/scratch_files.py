@@ -129,7 +129,9 @@ def loaded(parts: Sequence[Path], columns: Sequence[str], choose: Choose | None 
                     yield from _group(file, group, list(columns), choose)
         except FileNotFoundError as exc:
             raise carried(
-                EngineFailed(f"{part} was deleted while the plan needed it: does something clean up the scratch place?")
+                EngineFailed(
+                    f"{part} was deleted while the plan needed it: let nothing else clean engine.spark.scratch"
+                )
             ) from exc
         except (OSError, pa.ArrowException) as exc:
             raise carried(EngineFailed(f"scratch cannot be read: {part}: {exc}")) from exc

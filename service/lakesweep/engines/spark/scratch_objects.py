@@ -156,16 +156,16 @@ async def load(storage: Storage, below: Location, receipt: Receipt) -> list[pa.R
         data = await storage.read(place, receipt.size)
     except NotFound as exc:
         raise EngineFailed(
-            f"{place} was deleted while the plan needed it: does something clean up the scratch place?"
+            f"{place} was deleted while the plan needed it: let nothing else clean engine.spark.scratch"
         ) from exc
     except StorageError as exc:
         raise EngineFailed(f"scratch cannot be read: {exc}") from exc
     if (len(data), xxhash.xxh3_128_hexdigest(data)) != (receipt.size, receipt.digest):
-        raise EngineFailed(f"{place} is not what was written there")
+        raise EngineFailed(f"{place} was modified after it was written")
     batches = unpacked(data)
     found = sum(batch.num_rows for batch in batches)
     if found != receipt.rows:
-        raise EngineFailed(f"{place} holds {found} rows where {receipt.rows} were written")
+        raise EngineFailed(f"{place} has {found} rows, but {receipt.rows} were written")
     return batches
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import structlog
 
-from lakesweep.engines.spark import backends, startup
-from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark import backends, driver, startup
+from lakesweep.engines.spark.config import SparkConfig
 from lakesweep.engines.spark.errors import understood
 from lakesweep.model.errors import EngineFailed, LakesweepError
 
@@ -117,7 +117,7 @@ class SparkRuntime:
             return self._session
 
     def _start(self) -> SparkSession:
-        if self.config.remote is not None or backends.running_here() is None:
+        if self.config.remote is not None or driver.running_here() is None:
             if self.config.remote is None:
                 startup.check_java()
             startup.check_reachable(self.config.where)
@@ -126,7 +126,7 @@ class SparkRuntime:
         except LakesweepError:
             raise
         except Exception as exc:  # any error of any vendor becomes one of ours
-            raise EngineFailed(f"no Spark session at {self.config.where}: {understood(str(exc))}") from exc
+            raise EngineFailed(f"cannot start a Spark session at {self.config.where}: {understood(str(exc))}") from exc
 
     def _labelled(self, session: SparkSession, label: JobLabel, work: Callable[[SparkSession], T]) -> T:
         try:

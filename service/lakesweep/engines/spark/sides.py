@@ -8,9 +8,9 @@ compared.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,36 @@ def compared(held: dict[int, Prints]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(prints), pa.array(marks)], schema=_SIDES_SCHEMA)
 
 
+class Compared(NamedTuple):
+    """What all tasks have found together."""
+
+    rows: int
+    """Of SIDES."""
+    unkept: int
+    """Fingerprints that are listed and not referenced."""
+    lost: int
+    """Fingerprints that should be listed and are not."""
+    listed: int
+    stood_in: int
+    held: int
+    """How many rows of these three kinds were compared."""
+    references: int
+    """Different fingerprints that are referenced."""
+
+
+def counted(rows: Batches) -> Compared:
+    """The rows of SIDES in this process, added up."""
+    found = Counter[str]()
+    for batch in rows:
+        prints, marks = batch.column("print").to_numpy(), batch.column("marks").to_numpy()
+        found["rows"] += len(marks)
+        for name, mark in (("unkept", LISTED), ("lost", INSIDE)):
+            found[name] += int(np.count_nonzero(marks == mark))
+        for name, mark in zip(("listed", "stood_in", "held", "references"), NUMBERS, strict=True):
+            found[name] += int(prints[marks == mark].sum())
+    return Compared(*(found[name] for name in Compared._fields))
+
+
 class Unkept:
     """The fingerprints that are listed and not referenced. `load` gives the rows of SIDES, and `count` is how many of
     them are LISTED."""
@@ -151,7 +181,7 @@ def _opened(batch: pa.RecordBatch) -> Iterator[tuple[int, Prints]]:
     ):
         block = blocks[row].as_buffer()
         if _digest(block) != digest:
-            raise carried(EngineFailed("a block of fingerprints is not what was written"))
+            raise carried(EngineFailed("a block of fingerprints was modified after it was written"))
         yield marks, np.frombuffer(block, np.int64)
 
 

@@ -20,6 +20,7 @@ from lakesweep.engines.spark import backends
 from lakesweep.engines.spark.executor import Work
 from lakesweep.engines.spark.known_sources import LEARNED, KnownSources
 from lakesweep.engines.spark.relations import Relations, Step
+from lakesweep.engines.spark.sides import Compared
 from lakesweep.model.errors import EngineFailed
 from lakesweep.ports.references import ReferenceSource
 from lakesweep.ports.table import Layout
@@ -38,8 +39,8 @@ PROBE = "id BIGINT"
 
 class Steps(ABC):
     """One table's relations. Call in this order: `write_listing`, `put_known`, `read_sources` and `take_references`,
-    `judge`, `incomplete`, `explain_lost` if that names any, `find_suspects`, then `write_seen` or `ask_for_suspects`,
-    `confirm`, `write_rows`; and `close` in the end."""
+    `compare`, `judge`, `incomplete`, `explain_lost` if that names any, `find_suspects`, then `write_seen` or
+    `ask_for_suspects`, `confirm`, `write_rows`; and `close` in the end."""
 
     asks_here = True
     """Does this process look for suspects itself, however many there are?"""
@@ -47,6 +48,8 @@ class Steps(ABC):
     def __init__(self, relations: Relations, counted: dict[str, int] | None = None) -> None:
         """`counted` is how many rows each relation had that was written before."""
         self.relations = relations
+        self.in_full = 0
+        """How many rows of references are there in full, once they are taken."""
         self._rows: dict[str, int] = dict(counted or {})
 
     def probe(self, spark: SparkSession) -> None:
@@ -89,8 +92,12 @@ class Steps(ABC):
         """Everything that names files. Returns how many sources were skipped."""
 
     @abstractmethod
+    def compare(self, spark: SparkSession) -> Compared | None:
+        """Compare the fingerprints of both sides, if that is a step of its own."""
+
+    @abstractmethod
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:
-        """Join what is stored with what is referenced and judge the rest."""
+        """Join what is stored with what is referenced, unless `compare` has, and judge the rest."""
 
     @property
     def verdicts(self) -> int:

@@ -82,7 +82,7 @@ def _keep(state: DeltaState, boundary: Checkpoint | None) -> tuple[KeptSnapshot,
     why = (
         "the oldest checkpoint that younger versions are rebuilt from"
         if boundary
-        else "no expired checkpoint that later versions could do without"
+        else "no expired checkpoint that later versions can be rebuilt from"
     )
     kept = sorted(version for version in state.listing.commits if version >= first)
     return tuple(
@@ -103,28 +103,35 @@ def _too_few_left(state: DeltaState, policy: CleanupPolicy, now: datetime) -> st
 
 
 def _obstacle(state: DeltaState, now: datetime) -> str | None:
-    """Why nothing goes although versions are past retention; None if none are, or if the
-    next checkpoint will be the remedy."""
+    """Why nothing goes although versions are past retention; None if none are, or if time alone is the remedy."""
     cutoff_ms = _cutoff_ms(state, now)
     old = [
         file
         for version, file in state.listing.commits.items()
         if version < state.version and file.modified_ms is not None and file.modified_ms <= cutoff_ms
     ]
-    if not old:
-        return None
-    due = f"{len(old)} log versions are past delta.logRetentionDuration, but"
+    why = _missing(state) if old else None
+    return f"{len(old)} log versions are past delta.logRetentionDuration, but {why}" if why else None
+
+
+def _missing(state: DeltaState) -> str | None:
+    """What the log lacks to begin with a later version, and what would help."""
     if not state.properties.log_cleanup_enabled:
-        return f"{due} delta.enableExpiredLogCleanup is false"
+        return "delta.enableExpiredLogCleanup is false"
     if state.last_checkpoint is None:
-        return f"{due} the log has no _last_checkpoint: {_HOW_TO_CHECKPOINT}"
+        return f"the log has no _last_checkpoint: {_HOW_TO_CHECKPOINT}"
     broken = [(one, found) for one, found in state.inspected.items() if not found.usable]
     if broken:
         one, found = broken[0]
-        return f"{due} the checkpoint of version {one.version} cannot be used ({found.why}): {_HOW_TO_CHECKPOINT}"
+        return f"the checkpoint of version {one.version} cannot be used ({found.why}): {_HOW_TO_CHECKPOINT}"
     oldest = min(state.listing.commits)
     if not any(one.complete and one.version > oldest for one in state.listing.checkpoints):
-        return f"{due} there is no complete checkpoint behind version {oldest}: {_HOW_TO_CHECKPOINT}"
+        return f"there is no complete checkpoint behind version {oldest}: {_HOW_TO_CHECKPOINT}"
+    if not retention.boundaries(state.listing, cutoff_ms=retention.NEVER, max_version=state.version):
+        return (
+            "no checkpoint is younger than the log files before it (they were restored or copied), so the log cannot "
+            f"begin with one, as in Delta's own cleanup: make a commit, and then {_HOW_TO_CHECKPOINT}"
+        )
     return None
 
 

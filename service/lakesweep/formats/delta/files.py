@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakesweep.cleanup.addresses import match_keys
 from lakesweep.formats.delta import paths
-from lakesweep.model.location import Location
+from lakesweep.model.location import DOT_SEGMENT, Location
 from lakesweep.ports.table import MatchBy
 
 FILES = pa.schema(
@@ -32,8 +32,6 @@ FILES = pa.schema(
 _NONE = FILES.empty_table()
 
 _INT64 = 2**63
-_DOTS = r"(^|/)\.\.?(/|$)"
-"""A step of `.` or `..` in a path."""
 _BY_COLUMNS = pa.array(["i", "u"])
 """Kinds of deletion vectors: inline, and stored right below the root."""
 
@@ -85,7 +83,7 @@ def _key(spelled: str, vector: str) -> str:
 def whole_ms(value: Any) -> int:
     """A time of an action, rounded down; beyond every date it stays beyond every date. Raises Malformed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise paths.Malformed("a time that is not a number")
+        raise paths.Malformed("a time is not a number")
     return math.floor(max(-_INT64, min(value, _INT64 - 1)))
 
 
@@ -144,7 +142,7 @@ def _below_root(spelled: pa.Array) -> tuple[pa.Array, pa.Array]:
     encoded = pc.and_(plain, pc.match_substring_regex(spelled, "%"))
     text = pc.replace_with_mask(spelled, encoded, _decoded(spelled.filter(encoded))) if encoded.true_count else spelled
     odd = pc.or_(pc.starts_with(text, "/"), pc.equal(pc.binary_length(text), 0))
-    return text, pc.and_not(plain, pc.or_(odd, pc.match_substring_regex(text, _DOTS)))
+    return text, pc.and_not(plain, pc.or_(odd, pc.match_substring_regex(text, DOT_SEGMENT)))
 
 
 def _decoded(spelled: pa.Array) -> pa.Array:

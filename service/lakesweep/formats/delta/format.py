@@ -86,7 +86,7 @@ def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> 
 
 
 def _table(ref: TableRef, root: Location, tools: Tools, options: DeltaOptions) -> DeltaTable:
-    return DeltaTable(ref, root, tools.storage, tools.clock, options, tidy=tools.tidy, contents=tools.contents)
+    return DeltaTable(ref, root, tools.storage, tools.clock, options, remover=tools.remover, contents=tools.contents)
 
 
 def decoder() -> Decode:

@@ -17,12 +17,13 @@ from lakesweep.formats import reads, streams
 from lakesweep.formats.delta import actions, checkpoint, files, log, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
-from lakesweep.formats.delta.other_commits import CutShort, OtherCommits
+from lakesweep.formats.delta.other_commits import CutShort, OtherCommits, Vanished
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment, Tail
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.ports.storage import KnownContents, Storage
 
 _ATTEMPTS = 3
@@ -55,7 +56,7 @@ class LogReader:
         self._heads: dict[LogFile, Actions] = {}
         self._inspected: dict[Checkpoint, Inspected] = {}
         self._overruled: dict[Checkpoint, _Overruled] = {}
-        self.other_commits = OtherCommits(lambda file: self.commit(file, keep=False))
+        self.other_commits = OtherCommits(lambda file: self.commit(file, keep=False), self.listing)
         self._recorded: dict[str, int] = {}
         """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
@@ -129,7 +130,7 @@ class LogReader:
         latest = listing.latest_version
         complete = [one for one in listing.checkpoints if one.complete]
         if latest < 0 and not complete:
-            raise Refused("not_a_table", f"{self._log} contains no commit: this is not a Delta table")
+            raise Refused(RefusalCode.NOT_A_TABLE, f"{self._log} contains no commit: this is not a Delta table")
         if complete and complete[-1].version > latest:
             raise _HeadCommitMissing(self._log, complete[-1].version)
         damage: Unreadable | None = None
@@ -139,7 +140,7 @@ class LogReader:
             if gap is not None:
                 raise damage or Unreadable(
                     self._log.raw,
-                    f"the commit of version {gap} is missing: restore it, or write a checkpoint behind it",
+                    f"the commit of version {gap} is missing: restore it, or write a checkpoint of a later version",
                 )
             try:
                 opened = await self._open(one, listing) if one else None
@@ -289,7 +290,7 @@ class LogReader:
         try:
             data = await reads.read_listed(self._storage, self._contents, file.stored)
         except NotFound as exc:
-            raise Unreadable(
+            raise Vanished(
                 file.path, "it was deleted while the log was read: another tool cleans it; the next run tries again"
             ) from exc
         if len(data) != file.size_bytes:
@@ -303,9 +304,9 @@ class _HeadCommitMissing(Refused):
 
     def __init__(self, place: Location, version: int) -> None:
         super().__init__(
-            "damaged_log",
-            f"{place} has a checkpoint of version {version} but not its commit: somebody deleted log files, or set "
-            "the log back to a backup, and files of later commits are kept. Restore the commit; if nobody needs what "
+            RefusalCode.DAMAGED_LOG,
+            f"{place} has a checkpoint of version {version} but not its commit: somebody deleted log files, or "
+            "restored the log from a backup. Files of later commits are kept. Restore the commit; if nobody needs what "
             "is lost, remove that checkpoint, or the _last_checkpoint that names it",
         )
 

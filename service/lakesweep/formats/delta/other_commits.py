@@ -5,7 +5,8 @@ retention differently (deltalake reads `30 days` and `INTERVAL 4 WEEKS` as a wee
 that are not published yet: where a store could not create a file only if it is absent, a commit is written under a
 temporary name, announced in a database, and only then copied into the log, perhaps much later. We do not ask the
 database: every temporary file that the log has not left behind may be such a commit. It was complete before it was
-announced, so one that cannot be read does not count; one that is gone is in the log by now."""
+announced, so one that cannot be read does not count. For one that is gone, the commits are read that have come into the
+log since: it may be one of them."""
 
 from __future__ import annotations
 
@@ -38,11 +39,17 @@ class CutShort(Unreadable):
     """The store gave another length than it listed: what was read says nothing about the file."""
 
 
+class Vanished(Unreadable):
+    """The file was listed, and is not there any more."""
+
+
 class OtherCommits:
     """Those of one table. Commits never change, so what was found in one is kept."""
 
-    def __init__(self, read: Callable[[LogFile], Awaitable[Actions]]) -> None:
-        self._read = read
+    def __init__(
+        self, read: Callable[[LogFile], Awaitable[Actions]], list_log: Callable[[], Awaitable[LogListing]]
+    ) -> None:
+        self._read, self._list_log = read, list_log
         self._known: dict[tuple[LogFile, int], pa.Table] = {}
         self._odd: dict[LogFile, pa.Table] = {}
         """Of each commit that was read: its actions on files with none of Delta's endings."""
@@ -86,19 +93,29 @@ class OtherCommits:
         return frozenset(expired.column("address").to_pylist())
 
     async def unpublished(self, listing: LogListing) -> frozenset[str]:
-        """Addresses below the root that commits name which may still be added to the log."""
+        """Addresses below the root that commits name which may still be added to the log, or were just now."""
 
-        async def look(file: LogFile) -> set[str]:
+        async def look(file: LogFile) -> set[str] | None:
             try:
-                named = (await self._read(file)).files
+                return _named((await self._read(file)).files)
             except CutShort:
                 raise  # the file itself may be whole, and count
+            except Vanished:
+                return None
             except Unreadable:
                 return set()
-            return {*files.addresses(named).to_pylist(), *files.aliases(named).to_pylist()}
 
         pending = [file for file in listing.files if _may_count(file, listing)]
-        return frozenset[str]().union(*await gather_bounded(pending, look))
+        found = await gather_bounded(pending, look)
+        if None in found:
+            found.append(await self._published_since(listing))
+        return frozenset[str]().union(*filter(None, found))
+
+    async def _published_since(self, listing: LogListing) -> set[str]:
+        """What newer commits than those of the listing name. Raises Unreadable if one cannot be read."""
+        commits = (await self._list_log()).commits
+        newer = [file for version, file in commits.items() if version > listing.latest_version]
+        return set[str]().union(*[_named((await self._read(file)).files) for file in newer])
 
 
 def _may_count(file: LogFile, listing: LogListing) -> bool:
@@ -110,6 +127,10 @@ def _may_count(file: LogFile, listing: LogListing) -> bool:
         return int(found["version"]) > listing.latest_version
     newest = listing.commits[listing.latest_version].modified_ms
     return file.modified_ms is None or newest is None or file.modified_ms + _LONGEST_COMMIT_MS > newest
+
+
+def _named(actions: pa.Table) -> set[str]:
+    return {*files.addresses(actions).to_pylist(), *files.aliases(actions).to_pylist()}
 
 
 def _oddly_named(actions: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
-from lakesweep.model.location import Location
+from lakesweep.model.location import DOT_SEGMENT, Location
 
 
 class Malformed(ValueError):
@@ -21,7 +21,7 @@ class Malformed(ValueError):
 
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_DOTS = re.compile(r"(^|/)\.\.?(/|$)")
+_DOTS = re.compile(DOT_SEGMENT)
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _NO_DIGIT = 255
 _Z85_DIGITS = bytes(_Z85.index(chr(byte)) if chr(byte) in _Z85 else _NO_DIGIT for byte in range(256))
@@ -88,7 +88,8 @@ def _elsewhere(location: Location | None, text: str, root: Location) -> str | No
     address to us (`dbfs:/a/b`) is given the form of one: it is counted, never opened."""
     if location is None:
         scheme, _, rest = text.partition(":")
-        location = Location.parse_or_none(f"{scheme}://{'/' if scheme.lower() == 'file' else ''}{rest.lstrip('/')}")
+        rest = rest.lstrip("/")  # a local address has no host
+        location = Location.parse_or_none(f"{scheme}:///{rest}") or Location.parse_or_none(f"{scheme}://{rest}")
     if location is None or location.authority in (".", ".."):
         return None
     path = posixpath.normpath("/" + location.path.lstrip("/"))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.errors import Refused
+from lakesweep.model.refusal import RefusalCode
 
 LONGEST = timedelta(days=365_000)
 """Longer intervals mean the same: nothing is that old. Keeps dates inside the calendar."""
@@ -180,15 +181,15 @@ def check(protocol: Protocol) -> None:
     """Raise Refused unless everything the table asks of its readers and writers is understood."""
     if protocol.reader_version > MAX_READER_VERSION or protocol.writer_version > MAX_WRITER_VERSION:
         raise Refused(
-            "unsupported_protocol",
+            RefusalCode.UNSUPPORTED_PROTOCOL,
             f"the table needs reader version {protocol.reader_version} and writer version "
-            f"{protocol.writer_version}; known are {MAX_READER_VERSION} and {MAX_WRITER_VERSION}",
+            f"{protocol.writer_version}; supported are up to {MAX_READER_VERSION} and {MAX_WRITER_VERSION}",
         )
     unknown = sorted(protocol.features - _NO_EFFECT_ON_FILES - _UNDERSTOOD)
     if unknown:
         feature = next((name for name in unknown if name in _WHY_REFUSED), unknown[0])
         why = _WHY_REFUSED.get(feature, "this version of Lakesweep does not know which files it keeps")
-        raise Refused("unsupported_feature", f"the table has the feature {feature}: {why}")
+        raise Refused(RefusalCode.UNSUPPORTED_FEATURE, f"the table has the feature {feature}: {why}")
 
 
 def properties(metadata: Metadata) -> Properties:
@@ -213,7 +214,7 @@ def _read(metadata: Metadata, key: str, default: str, parse: Callable[[str], T])
         return parse(text)
     except ValueError as exc:
         raise Refused(
-            "unreadable_property", f"the table property {key} = {text!r} cannot be understood: {exc}"
+            RefusalCode.UNREADABLE_PROPERTY, f"the table property {key} = {text!r} cannot be understood: {exc}"
         ) from exc
 
 

@@ -3,8 +3,10 @@
 The walk follows Delta's own: it goes through commits, checksums and checkpoints by name, holds undecided files in a
 buffer, and releases it only when a usable checkpoint follows and the newest buffered file is expired. So the log that
 stays begins with a checkpoint that every younger version can be rebuilt from. A file that is not newer than the one
-before it takes over its time, as time travel does. We differ where it is safer or against a leak: a checkpoint must
-have been opened to be a boundary, everything at the boundary's own version stays, and leftovers below it go as well."""
+before it takes over its time, as time travel does; but not if both are of one version, so that a checksum can hide the
+time of the commit before. We differ where it is safer or against a leak: a young commit ends the walk wherever it is in
+the buffer, a checkpoint must have been opened to be a boundary, everything at the boundary's own version stays, and
+leftovers below it go as well."""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from lakesweep.formats.delta.log import Checkpoint, LogFile, LogKind, LogListing
 
 _WALKED = frozenset({LogKind.COMMIT, LogKind.CHECKSUM, LogKind.CHECKPOINT})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NEVER = 1 << 62
+NEVER = 1 << 62
 """Milliseconds far in the future: the age of a file whose time is unknown."""
 
 
@@ -53,6 +55,7 @@ def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list
     parts_seen: Counter[Checkpoint] = Counter()
     previous: tuple[int, int] | None = None  # version and adjusted time of the file before
     buffered: tuple[int, int] | None = None  # of the last file that is undecided
+    youngest_ms = 0  # of all commits so far
     for file in listing.files:
         if file.name.kind not in _WALKED:
             continue
@@ -62,6 +65,8 @@ def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list
         if adjusted and previous is not None:
             time = previous[1] + 1
         previous = (version, time)
+        if file.name.kind is LogKind.COMMIT:
+            youngest_ms = max(youngest_ms, time)
         if is_first or adjusted or checkpoint is None or file.size_bytes == 0:
             buffered = previous
             continue
@@ -69,7 +74,7 @@ def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list
         if parts_seen[checkpoint] < file.name.parts:
             continue
         if checkpoint.complete:
-            if buffered is not None and (buffered[1] > cutoff_ms or buffered[0] > max_version):
+            if buffered is not None and (max(youngest_ms, buffered[1]) > cutoff_ms or buffered[0] > max_version):
                 break
             reached.append(checkpoint)
         buffered = previous
@@ -101,7 +106,7 @@ def _goes(file: LogFile, boundary: int, cutoff_ms: int) -> bool:
 
 
 def _time(file: LogFile) -> int:
-    return _NEVER if file.modified_ms is None else file.modified_ms
+    return NEVER if file.modified_ms is None else file.modified_ms
 
 
 def millis(moment: datetime) -> int:

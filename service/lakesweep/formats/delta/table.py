@@ -13,9 +13,9 @@ from lakesweep.formats.delta import expire, lite, log, retention
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.state import DeltaState
-from lakesweep.formats.delta.uniform import IcebergNeighbour
+from lakesweep.formats.delta.uniform import UniformMetadata
 from lakesweep.formats.delta.view import DeltaView
-from lakesweep.formats.spec import Tidy, remove_empty_directories
+from lakesweep.formats.spec import UnpublishedRemover, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, NotFound
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
@@ -61,7 +61,7 @@ class DeltaTable:
         clock: Clock,
         options: DeltaOptions | None = None,
         *,
-        tidy: Tidy | None = None,
+        remover: UnpublishedRemover | None = None,
         contents: KnownContents | None = None,
     ) -> None:
         self.ref = ref
@@ -71,9 +71,9 @@ class DeltaTable:
         self._clock = clock
         self._options = options or DeltaOptions()
         self.lite = self._options.vacuum_mode is VacuumMode.LITE
-        self._tidy = tidy or Tidy()
+        self._remover = remover or UnpublishedRemover()
         self.reader = LogReader(storage, root, contents)
-        self.iceberg = IcebergNeighbour(storage, root)
+        self.iceberg = UniformMetadata(storage, root)
         self._as_of: datetime | None = None
         self._loaded: DeltaView | None = None
         self._shortlist: Shortlist | None = None
@@ -87,7 +87,7 @@ class DeltaTable:
         await self._check_ground()
         known = self._loaded
         # The log comes last: a commit of this table's own writers is the most likely thing to come in between.
-        if known and await self._head_of(known.native) == known.head and await self._stands_still(known.native):
+        if known and await self._head_of(known.native) == known.head and await self._is_unchanged(known.native):
             return known.head
         return (await self.load()).head
 
@@ -167,8 +167,8 @@ class DeltaTable:
         if view.layout.keep_data or self.lite:
             return
         older_than = await self._moment() - max(GRACE_FLOOR, view.minimum_age)
-        tidy = self._tidy.within(view.roots)
-        await remove_empty_directories(tidy, self._root, older_than, view.layout.is_data_directory)
+        remover = self._remover.within(view.roots)
+        await remove_empty_directories(remover, self._root, older_than, view.layout.is_data_directory)
 
     async def _moment(self) -> datetime:
         """The slower of the two clocks, asked once: a whole cycle judges at one moment."""
@@ -205,11 +205,11 @@ class DeltaTable:
                 await self._storage.stat(Location.parse(file.path))
             except NotFound as exc:
                 raise Indeterminate(
-                    f"{file.path} is gone, and the log would begin with it: no older log file is deleted; see which "
-                    "other tool cleans this log"
+                    f"{file.path} is gone, and the log would begin with it: no older log file is deleted; find out "
+                    "which other tool cleans this log"
                 ) from exc
 
-    async def _stands_still(self, native: DeltaState) -> bool:
+    async def _is_unchanged(self, native: DeltaState) -> bool:
         """Is the newest commit still the same, and the next one not there? Both in one step, after everything else: if
         asked one after the other, a table that is dropped and created again in between would show neither."""
         newest = native.listing.commits[native.version]

@@ -40,7 +40,7 @@ _STATISTICS = ("statistics", "partition-statistics")
 _FORMAT_VERSIONS = (1, 2, 3)
 
 
-class IcebergNeighbour:
+class UniformMetadata:
     """Reads what Iceberg metadata beside a Delta log names. Manifests never change: each is read once."""
 
     def __init__(self, storage: Storage, root: Location) -> None:
@@ -106,7 +106,7 @@ class IcebergNeighbour:
         except (ValueError, OSError, EOFError) as exc:
             raise Unreadable(place.raw, f"not Iceberg metadata: {exc}") from exc
         if not isinstance(document, dict) or document.get("format-version") not in _FORMAT_VERSIONS:
-            raise Unreadable(place.raw, "not Iceberg metadata of a version that is known")
+            raise Unreadable(place.raw, "not Iceberg metadata of a supported version")
         return document
 
     async def _manifests_in(self, of_snapshot: tuple[str, dict[str, str]]) -> tuple[ManifestRow, ...]:

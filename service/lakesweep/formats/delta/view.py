@@ -101,7 +101,7 @@ class DeltaView(TableView):
             hours = table.floor / timedelta(hours=1)
             return (f"a commit removed it, and delta.deletedFileRetentionDuration (at least {hours:g} h) is not over",)
         if _names(await table.reader.other_commits.unpublished(native.listing), key):
-            return ("a commit names it that was written under a temporary name and may still be added to the log",)
+            return ("a commit that was written under a temporary name, and may still be added to the log, names it",)
         if _names(await self._named_by_iceberg(), key):
             return ("Iceberg metadata in the table's directory names it",)
         return ()

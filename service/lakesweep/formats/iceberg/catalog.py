@@ -321,8 +321,8 @@ def _refuse_rest_class(path: str) -> None:
         return
     if isinstance(named, type) and issubclass(named, RestCatalog):
         raise SettingsError(
-            f"py-catalog-impl = {path}: a class made from pyiceberg's REST catalog lets the server name code that is "
-            'then run here. Use type = "rest" instead'
+            f"py-catalog-impl = {path}: a subclass of pyiceberg's REST catalog lets the server choose code that "
+            'runs here. Use type = "rest" instead'
         )
 
 

@@ -54,7 +54,7 @@ def _typed(found: Mapping[str, pa.Array], rows: int, wanted: Mapping[int, pa.Fie
         if column.null_count and not field.nullable:
             raise avro.ContainerError(f"{column.null_count} rows have no {field.name}")
         if not is_alike(column.type, field.type):
-            raise avro.ContainerError(f"its {field.name} is {column.type}, and not {field.type}")
+            raise avro.ContainerError(f"its {field.name} is of type {column.type}, not {field.type}")
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.table(columns, schema=pa.schema(list(wanted.values())))
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.locations import SimpleLocationProvider
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
@@ -70,10 +70,12 @@ _V1_SEQUENCE_NUMBER = "sequence-number"
 """Version 1 knows none; pyiceberg rightly leaves it out there."""
 
 
-def what_is_lost(data: bytes) -> str | None:
+def why_not_writable(data: bytes) -> str | None:
+    """Why pyiceberg cannot commit to a table with this metadata, or what it would lose."""
     document = parse_json(plain_text(data))
     try:
-        written = TableMetadataUtil.parse_obj(json.loads(json.dumps(document))).model_dump_json(exclude_none=True)
+        parsed = TableMetadataUtil.parse_obj(json.loads(json.dumps(document)))
+        written = parsed.model_dump_json(exclude_none=True)
     except NotImplementedError:
         return f"pyiceberg cannot write format version {document.get('format-version')} through this catalog"
     except Exception as exc:  # noqa: BLE001 - pydantic and pyiceberg raise what they please on what they do not know
@@ -83,9 +85,23 @@ def what_is_lost(data: bytes) -> str | None:
     if document.get("format-version") == 1:
         lost = [path for path in lost if not path.endswith(f"].{_V1_SEQUENCE_NUMBER}")]
     if not lost:
-        return None
+        return _why_invalid(parsed)
     more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
     return f"pyiceberg would lose {', '.join(lost[:_SHOWN])}{more} when it writes the metadata through this catalog"
+
+
+def _why_invalid(metadata: TableMetadata) -> str | None:
+    """pyiceberg makes the same check in every commit, as Java does. Only what new files are written by counts: an old
+    partition spec may name a column that was dropped."""
+    try:
+        metadata.spec().check_compatible(metadata.schema())
+        metadata.sort_order().check_compatible(metadata.schema())
+    except ValidationError as exc:
+        return (
+            f"pyiceberg makes no commit to this table ({exc}); remove this field from the table's partition spec or "
+            "sort order"
+        )
+    return None
 
 
 def _lost(before: Any, after: Any, path: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import columns
 from lakesweep.model.errors import Unreadable
-from lakesweep.ports.references import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
+from lakesweep.ports.references import REFERENCE_SCHEMA, TOLERATED, Decode, ReferenceSource
 
 MANIFEST = "manifest"
 """The kind of our only reference source."""
@@ -96,6 +96,10 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([paths], schema=REFERENCE_SCHEMA)
     flags = pa.repeat(pa.scalar(value=True), len(paths))
     return pa.RecordBatch.from_arrays([paths, flags], schema=REFERENCE_SCHEMA.append(TOLERATED))
+
+
+def decoder() -> Decode:
+    return decode
 
 
 def may_be_absent(source: ReferenceSource) -> ReferenceSource:

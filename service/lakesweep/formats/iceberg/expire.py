@@ -22,6 +22,7 @@ from lakesweep.formats.iceberg.metadata import RETENTION_PROPERTIES, Ref, Statis
 from lakesweep.formats.iceberg.metadata_source import CatalogSource
 from lakesweep.formats.iceberg.view import IcebergView
 from lakesweep.model import errors
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.run import Fence
 from lakesweep.retry import Backoff
@@ -87,7 +88,9 @@ class ExpiryCommit:
                 await tries.pause(attempt)
             state = await self.load()
             if planned is not None and state.table_uuid != planned:
-                raise errors.Refused("table_changed", "the table was replaced by another one since the plan was made")
+                raise errors.Refused(
+                    RefusalCode.TABLE_CHANGED, "the table was replaced by another one since the plan was made"
+                )
             if sent is not None and _happened(sent[1], state):
                 # An answer was lost, and only now can it be seen that the commit arrived.
                 return await self._confirmed(*sent, state)
@@ -149,13 +152,13 @@ class ExpiryCommit:
             return
         if _is_retention_changed(before, after):
             raise errors.Refused(
-                "ref_unverified",
+                RefusalCode.REF_UNVERIFIED,
                 "the table's retention was changed while snapshots were being expired by the old one; no file was "
                 f"deleted: if a snapshot should have stayed, restore it from {before.address}",
             )
         if not complete:
             raise errors.Refused(
-                "ref_unverified",
+                RefusalCode.REF_UNVERIFIED,
                 "snapshots were expired, but the metadata log does not reach back to the state before, so nothing "
                 "shows whether a branch or tag was created on one of them meanwhile; no file was deleted",
             )

@@ -120,7 +120,7 @@ class Search:
         try:
             other = await asyncio.to_thread(lineage.read_identity, location.raw, data)
         except Unreadable as exc:
-            if self._is_home(location) and _is_half(location.raw, data):
+            if self._is_home(location) and _is_truncated(location.raw, data):
                 await self._check_whole(location, data)
                 return None
             return f"{location} looks like another table's metadata and cannot be read ({exc.why})"
@@ -149,9 +149,9 @@ class Search:
                 continue
             if why is lineage.FOLLOWS:
                 return (
-                    f"{link.location} continues from what the catalog says is current: a commit was interrupted, or "
-                    "the table is written through another catalog as well; the table's next commit settles it, or "
-                    f"{_SETTLE}"
+                    f"{link.location} follows the metadata file that the catalog says is current: a commit was "
+                    "interrupted, or the table is also written through another catalog; the table's next commit "
+                    f"resolves this, or {_SETTLE}"
                 )
             return (
                 f"{link.location} may be the table's current metadata under another catalog, or of commits from "
@@ -199,7 +199,7 @@ def _is_other_log(path: str) -> bool:
     return layout.is_visible_log(path) or any(f"/{name}/" in path for name in markers.SIGNS.hidden_logs)
 
 
-def _is_half(address: str, data: bytes) -> bool:
+def _is_truncated(address: str, data: bytes) -> bool:
     """Is it cut off, so that it is not even JSON? What is whole and only not understood may be of a newer kind."""
     try:
         metadata.document(address, data)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Hashable, Sequence
 
 from lakesweep import aio
-from lakesweep.formats.iceberg import decode
 from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
 from lakesweep.formats.iceberg.metadata_source import BareSource, CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
@@ -14,7 +13,6 @@ from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model import errors
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
-from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
 
 _CONCURRENCY = 8
@@ -145,7 +143,3 @@ def open_dataset(spec: DatasetSpec, tools: Tools) -> IcebergFormat:
 def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> IcebergTable:
     """A table without a catalog: it can be planned, not cleaned."""
     return IcebergTable(ref, BareSource(location=place, storage=tools.storage), tools.storage, root)
-
-
-def decoder() -> Decode:
-    return decode.decode

@@ -145,7 +145,7 @@ class Line:
     def begins_ms(self) -> int | None:
         return min((at for at in self._times.values() if at is not None), default=None)
 
-    def went_on_near(self, at_ms: int, since_ms: int | None) -> bool:
+    def committed_around(self, at_ms: int, since_ms: int | None) -> bool:
         """Did it commit around that time, after it had been in the state of `since_ms`? Where its oldest commits are
         not known any more, by how often it commits."""
         times = sorted(at for at in {*self._times.values(), *self._committed} if at is not None)
@@ -201,16 +201,16 @@ def _another(line: Line, link: Link, links: Mapping[str, Link]) -> str | None:
         if link.updated_ms is not None and at_ms is not None and abs(link.updated_ms - at_ms) <= RACE_MS:
             return LOST_A_RACE
         return NO_RACE
-    return None if _is_old_litter(line, link, links) else _NO_PAST
+    return None if _is_old_leftover(line, link, links) else _NO_PAST
 
 
-def _is_old_litter(line: Line, link: Link, links: Mapping[str, Link]) -> bool:
+def _is_old_leftover(line: Line, link: Link, links: Mapping[str, Link]) -> bool:
     """Its parent is not known. A history keeps the parent of its newest state, so where that is gone, another history
     passed it, and dropped it from its log: ours, if it was before all that we know of it."""
     begins_ms = line.begins_ms
     if line.reaches_start or link.updated_ms is None or begins_ms is None or link.parent in links:
         return False
-    return link.updated_ms <= begins_ms + RACE_MS and line.went_on_near(link.updated_ms, link.log[-1][1])
+    return link.updated_ms <= begins_ms + RACE_MS and line.committed_around(link.updated_ms, link.log[-1][1])
 
 
 def _is_before(at_ms: int | None, limit_ms: int | None) -> bool:
@@ -250,6 +250,15 @@ def key(address: str) -> str:
     """How one file is known, however it is spelled."""
     place = Location.parse_or_none(address)
     return place.match_key if place else address
+
+
+_VERSION = re.compile(r"v?(\d+)[.-]")
+
+
+def version(address: str) -> int:
+    """The number that a metadata file's name begins with, which grows with every commit; -1 if it has none."""
+    found = _VERSION.match(address.rpartition("/")[2])
+    return int(found.group(1)) if found else -1
 
 
 _NAME = re.compile(r"\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.metadata\.json")

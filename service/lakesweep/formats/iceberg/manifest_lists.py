@@ -109,7 +109,7 @@ class ManifestLists:
     async def _live(self, row: ManifestRow) -> int:
         source = source_of(row, retained=True)
         if row.encrypted or (source.size_bytes is None and source.entries is None):
-            raise Unreadable(row.path, "its length and entries are not recorded or not readable, so it proves nothing")
+            raise Unreadable(row.path, "its length and entries are not recorded or not readable: nothing verifies it")
         with reads.must_answer(source.location.raw):
             data = await self._storage.read(source.location)
         return await asyncio.to_thread(decode.count_live, source, data)

@@ -13,6 +13,7 @@ from lakesweep.formats.iceberg.json_fields import JsonFields
 from lakesweep.formats.inflate import Damaged, gunzip, parse_json
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 
 NEWEST_VERSION = 3
 """Format version 4 may hold relative paths and Parquet manifests: reading it by version 3's rules loses files."""
@@ -122,7 +123,9 @@ def parse(address: str, data: bytes) -> TableMetadata:
         raise Unreadable(address, "it is the metadata of a view, not of a table")
     version = top.integer("format-version")
     if version > NEWEST_VERSION:
-        raise Refused("unsupported", f"{address} has format version {version}; 1 to {NEWEST_VERSION} are understood")
+        raise Refused(
+            RefusalCode.UNSUPPORTED, f"{address} has format version {version}; 1 to {NEWEST_VERSION} are supported"
+        )
     if version < 1:
         raise top.fault("format-version", f"is {version}")
     properties = top.strings("properties")

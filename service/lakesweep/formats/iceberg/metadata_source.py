@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass
 
 from lakesweep.formats import reads
-from lakesweep.formats.iceberg import commit_metadata, layout
+from lakesweep.formats.iceberg import commit_metadata, layout, lineage
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.model.errors import NotFound, Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.ports.storage import Storage
-
-_VERSION = re.compile(r"v?(\d+)[.-]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class CatalogSource:
         dangling = [str(ref) for ref in metadata.refs if metadata.snapshot(ref.snapshot_id) is None]
         if dangling:
             return f"{dangling[0]} points at no snapshot, and pyiceberg cannot remove such a ref"
-        return await asyncio.to_thread(commit_metadata.what_is_lost, data)
+        return await asyncio.to_thread(commit_metadata.why_not_writable, data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +69,8 @@ class BareSource:
         files = await self._metadata_files()
         if not files:
             raise Refused(
-                "not_a_table", f"{self.location} contains no metadata/*.metadata.json: it is not an Iceberg table"
+                RefusalCode.NOT_A_TABLE,
+                f"{self.location} contains no metadata/*.metadata.json: it is not an Iceberg table",
             )
         hinted = await self._hinted(files)
         newest = hinted or max(files.values(), key=_rank)
@@ -112,5 +111,4 @@ def _versioned(version: int, files: dict[str, Location]) -> str | None:
 
 
 def _rank(location: Location) -> tuple[int, str]:
-    found = _VERSION.match(location.name)
-    return int(found.group(1)) if found else -1, location.name
+    return lineage.version(location.raw), location.name

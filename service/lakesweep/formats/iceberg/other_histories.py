@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from lakesweep.aio import gather_bounded
@@ -23,6 +25,7 @@ from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, sou
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, SnapshotEntry, TableMetadata
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import References, ReferenceSource
 from lakesweep.ports.storage import Storage, moments
@@ -31,6 +34,11 @@ log = structlog.get_logger()
 
 KEPT_FOR = timedelta(days=7)
 """How long a file that seems to have lost a race keeps what it names: a history that is alive commits again."""
+_LONG_AGO, _UNKNOWN = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+"""A file of unknown age is not deleted, so it counts as newer than all others."""
+_SHOWS_THE_PAST = (
+    "a metadata file of a lower version was written later: that one is deleted first, and this one shows whose it is"
+)
 _QUICK_SECONDS = 0.5
 _PAUSE = 4
 """A listing that takes longer than that is not repeated before so many times its own length have passed."""
@@ -50,9 +58,26 @@ Listed = Mapping[Location, tuple[Stamp, ...]]
 
 
 def stamps(page: pa.RecordBatch) -> list[Stamp]:
-    columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
-    rows = zip(*columns, moments(page.column("modified_at")), strict=True)
-    return [Stamp(path, size, time, etag) for path, size, etag, time in rows if path.endswith(METADATA_SUFFIXES)]
+    # Before every batch of deletes a directory is listed where few of the files are metadata files.
+    found = page.filter(reduce(pc.or_, (pc.ends_with(page.column("path"), suffix) for suffix in METADATA_SUFFIXES)))
+    columns = (found.column(name).to_pylist() for name in ("path", "size_bytes"))
+    return list(map(Stamp, *columns, moments(found.column("modified_at")), found.column("etag").to_pylist()))
+
+
+def out_of_order(stamps: Iterable[Stamp], head: str, since: datetime) -> tuple[str, ...]:
+    """Files before the head that would be deleted while one of a lower version stays, because that one was written
+    since: restored, or copied with the table. They are all that shows that it is part of this table's past. So are the
+    files between them and the head."""
+    limit = lineage.version(head)
+    numbered = [(lineage.version(one.path), one.modified_at or _UNKNOWN, one.path) for one in stamps]
+    found: list[str] = []
+    newest = _LONG_AGO
+    for _, at, path in sorted(one for one in numbered if 0 <= one[0] < limit):
+        if found or at < newest:
+            found.append(path)
+        if at > since:
+            newest = max(newest, at)
+    return tuple(found)
 
 
 class OtherHistories:
@@ -67,8 +92,9 @@ class OtherHistories:
         self._pause_until = 0.0
         self._since: datetime | None = None
         self._parsed: dict[str, TableMetadata] = {}
+        self._out_of_order: tuple[str, ...] = ()
         self.found: tuple[str, ...] = ()
-        """Addresses of those that keep something, as of the last look."""
+        """Addresses of those that keep something, and of those out of order, as of the last look."""
         self.listed_last = False
         """Was listing the last thing that the last look did? Not if it then had something to read."""
 
@@ -89,15 +115,20 @@ class OtherHistories:
         return not self._known.issuperset(await self._list(self._places))
 
     async def keep(
-        self, references: References, own: TableMetadata, roots: Sequence[Location], listed: Listed
+        self,
+        references: References,
+        own: TableMetadata,
+        roots: Sequence[Location],
+        listed: Listed,
+        wait: timedelta,
     ) -> References:
         """The table's references, with those of other histories, whose files may be absent. `listed` is what was listed
-        when the table was loaded."""
-        others = await self._find(own, roots, listed)
-        self.found = tuple(other.address for other in others)
-        if not others:
+        when the table was loaded. An unreferenced file stays no longer than `wait` after it was written."""
+        others = await self._find(own, roots, listed, wait)
+        self.found = (*(other.address for other in others), *self._out_of_order)
+        if not self.found:
             return references
-        paths: list[str] = []
+        paths = [*self._out_of_order]
         sources: dict[str, ReferenceSource] = {}
         own_keys = {source.location.match_key for source in references.sources if source.retained}
         for other in others:
@@ -107,6 +138,9 @@ class OtherHistories:
         left = [source for source in references.sources if source.location.match_key not in sources]
         tolerated = (*references.tolerated, *dict.fromkeys(paths))
         return replace(references, sources=(*left, *sources.values()), tolerated=tolerated)
+
+    def explain(self, target: Location) -> tuple[str, ...]:
+        return (_SHOWS_THE_PAST,) if target.match_key in map(lineage.key, self._out_of_order) else ()
 
     async def _add(self, entry: SnapshotEntry, sources: dict[str, ReferenceSource], own_keys: set[str]) -> list[str]:
         """Add the manifests that are left of a snapshot to the sources, by their match keys. Returns what it names
@@ -129,7 +163,9 @@ class OtherHistories:
         with reads.must_answer(path, "another history of this table may need it, but storage says: "):
             return await reads.is_there(self._storage, address(path))
 
-    async def _find(self, own: TableMetadata, roots: Sequence[Location], listed: Listed) -> list[TableMetadata]:
+    async def _find(
+        self, own: TableMetadata, roots: Sequence[Location], listed: Listed, wait: timedelta
+    ) -> list[TableMetadata]:
         self._places, self.listed_last = layout.current_metadata_directories(own), False
         is_listed = all(place in listed for place in self._places)
         try:
@@ -146,10 +182,12 @@ class OtherHistories:
         beside = [stamp for stamp in present if stamp.path not in line]
         new = {stamp.path for stamp in beside if not self._is_judged(stamp)} if self._judged is not None else set()
         young = await self._young(beside)
+        if self._since is not None:
+            self._out_of_order = out_of_order(beside, own.address, self._since + KEPT_FOR - wait)
         self.listed_last = not (is_listed or new or young)
         others, owner = await foreign_tables.Search(self._storage, roots, own).beside(sorted(new | young), new)
         if owner is not None:
-            raise Refused("foreign_table", owner)
+            raise Refused(RefusalCode.FOREIGN_TABLE, owner)
         found = [await self._parse(one) for one in others]
         self._known = frozenset(present)
         return [other for other in found if other is not None]

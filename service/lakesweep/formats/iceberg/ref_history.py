@@ -10,6 +10,7 @@ from lakesweep.formats.iceberg import retention
 from lakesweep.formats.iceberg.metadata import Ref, TableMetadata
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 
 MAX_STEPS = 200
 """Commits looked at; a longer history between two states is not verified."""
@@ -38,7 +39,7 @@ async def verify(
             if at_ms is None or not retention.has_outlived(ref, lost, at_ms, limit_ms):
                 # The most serious refusal: something that a person made is gone from the table.
                 raise Refused(
-                    "ref_lost",
+                    RefusalCode.REF_LOST,
                     f"{ref} was created on snapshot {ref.snapshot_id} while that snapshot was being expired, and the "
                     f"catalog dropped both. No file was deleted: restore the snapshot from {before.address}",
                 )
@@ -61,7 +62,7 @@ async def refuse_overtaken(current: TableMetadata, earlier: TableMetadata, expir
             kept = gone - set(expires(before, after.updated_ms)) - {entry.id for entry in current.snapshots}
             if kept:
                 raise Refused(
-                    "ref_unverified",
+                    RefusalCode.REF_UNVERIFIED,
                     f"a branch, tag or retention that keeps snapshot {min(kept)} was created while that snapshot was "
                     f"being expired. No file was deleted: restore the snapshot from {before.address}",
                 )

@@ -189,4 +189,4 @@ def _refuse_odd_path(text: str, name: str, *, slashes: bool = True) -> None:
     decoded = unquote(unquote(text))
     steps = decoded.split("/")
     if _OUTSIDE_A_PATH & set(decoded) or {".", ".."} & set(steps) or (not slashes and len(steps) > 1):
-        raise AnswerRefused(f"the {name} that it gives cannot be part of an address")
+        raise AnswerRefused(f"its {name} cannot be part of a URL")

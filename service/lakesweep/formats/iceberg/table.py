@@ -18,6 +18,7 @@ from lakesweep.formats.unique_names import is_unique
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 from lakesweep.ports.run import Fence
@@ -141,7 +142,7 @@ class IcebergTable:
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[IcebergView, ExpiryPlan]:
         if not isinstance(self._source, CatalogSource):
-            raise Refused("plan_only", f"{self.ref} has no catalog to commit to")
+            raise Refused(RefusalCode.PLAN_ONLY, f"{self.ref} has no catalog to commit to")
         commit = expire.ExpiryCommit(
             source=self._source,
             load=self.load,

@@ -8,6 +8,7 @@ from dataclasses import fields
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import GC_ENABLED, HISTORY_PROPERTIES, HistoryProperties, TableMetadata
 from lakesweep.model.errors import Refused, Unreadable
+from lakesweep.model.refusal import RefusalCode
 
 
 def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None = None) -> None:
@@ -15,19 +16,19 @@ def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None 
     catalog's answer: that is where Nessie gives itself away, and clients of a server see no others."""
     if any(name.startswith("nessie.") for name in (*metadata.properties, *(shown or {}))):
         raise Refused(
-            "gc_disabled",
+            RefusalCode.GC_DISABLED,
             "the table is managed by Nessie: its metadata shows only the current snapshot, older ones live in "
             "Nessie's own history. Use Nessie GC (nessie-gc) to clean it",
         )
     # As Iceberg reads it: any value but "true" switches garbage collection off.
     if any(properties.get(GC_ENABLED, "true").lower() != "true" for properties in (metadata.properties, shown or {})):
         raise Refused(
-            "gc_disabled",
+            RefusalCode.GC_DISABLED,
             "the table has gc.enabled=false: other tables may share its files, so none of them may be deleted",
         )
     _refuse_negative(metadata)
     if metadata.encrypted:
-        raise Refused("encrypted", "the table is encrypted: its manifests cannot be read without its keys")
+        raise Refused(RefusalCode.ENCRYPTED, "the table is encrypted: its manifests cannot be read without its keys")
 
 
 def _refuse_negative(metadata: TableMetadata) -> None:
@@ -41,7 +42,7 @@ def _refuse_negative(metadata: TableMetadata) -> None:
     for name, value in limits:
         if value is not None and value < 0:
             raise Refused(
-                "unreadable_property",
+                RefusalCode.UNREADABLE_PROPERTY,
                 f"{name} is {value}: a negative retention may mean never or at once. Set a large number to keep for "
                 "ever, or remove it",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
 import structlog
@@ -13,11 +13,12 @@ from lakesweep.formats import markers, reads, streams
 from lakesweep.formats.iceberg import foreign_tables, layout, references, retention
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import TableMetadata
-from lakesweep.formats.iceberg.other_histories import Listed
+from lakesweep.formats.iceberg.other_histories import KEPT_FOR, Listed
 from lakesweep.model.errors import CommitConflict, NotFound, Refused, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
 from lakesweep.ports.references import References
 from lakesweep.ports.table import ExpiringFiles, ReadSources, TableView
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from lakesweep.formats.iceberg.table import IcebergTable
 
 log = structlog.get_logger()
+
+_BETWEEN_RUNS = timedelta(days=1)
+"""A file may come right after a run, and the clocks of store and service may differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +74,19 @@ class IcebergView(TableView):
         try:
             found = await references.collect(table.lists, current, going, earlier)
             found = replace(found, tolerated=(*found.tolerated, *await table.pending.named()))
-            return await table.histories.keep(found, current, self.roots, self.native.listed)
+            return await table.histories.keep(found, current, self.roots, self.native.listed, self._longest_wait())
         except NotFound as exc:
             if await table.head() != self.head:
                 raise CommitConflict(f"{self.ref} received a commit while its manifest lists were read") from exc
             raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
+
+    def _longest_wait(self) -> timedelta:
+        """How long an unreferenced metadata file may stay by its age. None waits where nothing was planned."""
+        policy = self.table.planned_by
+        if policy is None:
+            return timedelta(0)
+        grace = max(KEPT_FOR, policy.grace_period, policy.stream_state if self.stream else timedelta(0))
+        return grace + policy.confirm_after + _BETWEEN_RUNS
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
         """Manifests say what they name and how long it is, so that storage is not queried for it."""
@@ -106,7 +118,7 @@ class IcebergView(TableView):
 
     async def explain(self, source: Location) -> tuple[str, ...]:
         held = await references.explain(self.table.lists, self.native.metadata, source)
-        return (*held, *await self.table.pending.explain(source))
+        return (*held, *await self.table.pending.explain(source), *self.table.histories.explain(source))
 
 
 def build(table: IcebergTable, native: IcebergState, tenant_root: Location) -> IcebergView:
@@ -116,7 +128,7 @@ def build(table: IcebergTable, native: IcebergState, tenant_root: Location) -> I
     roots, left_out = layout.roots_of(metadata, tenant_root)
     if metadata.location in left_out:
         raise Refused(
-            "outside_root",
+            RefusalCode.OUTSIDE_ROOT,
             f"the table is at {location}, outside the tenant's root {tenant_root}: nothing outside is ever touched",
         )
     if left_out:

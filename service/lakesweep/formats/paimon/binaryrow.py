@@ -45,7 +45,7 @@ Value = bool | int | float | str | bytes | date | time | Timestamp | Decimal | N
 def decode_row(data: bytes, types: Sequence[FieldType]) -> tuple[Value, ...]:
     """The values of one row. Raises ValueError when the bytes do not fit the types."""
     if len(data) < 4 or int.from_bytes(data[:4], "big") != len(types):
-        raise ValueError(f"a row of {len(types)} fields does not begin like this: {data[:8].hex()}")
+        raise ValueError(f"a row of {len(types)} fields cannot begin with {data[:8].hex()}")
     row = data[4:]
     fixed = _null_bytes(len(types))
     if len(row) < fixed + _SLOT * len(types):

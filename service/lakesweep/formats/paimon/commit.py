@@ -17,7 +17,7 @@ import structlog
 from lakesweep.formats import streams
 from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import commit_files, manifests, merge, reader
-from lakesweep.formats.paimon.commit_files import Draft
+from lakesweep.formats.paimon.commit_files import CommitDraft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
@@ -25,8 +25,9 @@ from lakesweep.formats.paimon.merge import Entry, MergePlan, Standing
 from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, MADE_FROM, PaimonSnapshot, named_as_base, parse_snapshot
-from lakesweep.formats.spec import Tidy
+from lakesweep.formats.spec import UnpublishedRemover
 from lakesweep.model import errors
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.ports.storage import Writer
 
 _log = structlog.get_logger(__name__)
@@ -34,7 +35,7 @@ _log = structlog.get_logger(__name__)
 BATCH_IDENTIFIER = streams.NO_STREAM
 """The commit identifier of commits that belong to no stream."""
 
-_HINTS = 5
+_HINT_WRITES = 5
 """How often the hint is written for a table that is rolled back under our eyes."""
 _CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId", "logOffsets")
 
@@ -68,11 +69,11 @@ class CommitOptions:
 class Committer:
     """Commits to one table, on top of the snapshot it is given."""
 
-    def __init__(self, files: TableFiles, lists: ListReader, writer: Writer, tidy: Tidy) -> None:
+    def __init__(self, files: TableFiles, lists: ListReader, writer: Writer, remover: UnpublishedRemover) -> None:
         self._files = files
         self._lists = lists
         self._writer = writer
-        self._tidy = tidy
+        self._remover = remover
 
     async def commit(
         self, latest: PaimonSnapshot, changes: Changes, options: CommitOptions, now: datetime
@@ -82,14 +83,14 @@ class Committer:
         if unknown := latest.document.keys() - KNOWN_FIELDS:
             fields = ", ".join(sorted(unknown))
             raise errors.Refused(
-                "unknown_snapshot_version",
-                f"{latest.label} has fields we do not know ({fields}): a commit on top of it would lose them",
+                RefusalCode.UNKNOWN_SNAPSHOT_VERSION,
+                f"{latest.label} has unknown fields ({fields}): a commit on top of it would lose them",
             )
         before = await self._lists.records_of(latest)
         plan = await self._plan_merge(before, options)
         if not changes.delta and plan.empty:
             return None
-        draft = Draft(
+        draft = CommitDraft(
             self._files,
             self._writer,
             types=options.types,
@@ -102,7 +103,7 @@ class Committer:
             document["timeMillis"] = int(max(now, await self._files.storage.now()).timestamp() * 1000)
             await self._check_stands(latest)
         except BaseException:
-            await self._tidy.discard(draft.written)
+            await self._remover.remove_unpublished(draft.written)
             raise
         published = await self._publish(latest.id + 1, document)
         await self._check_still_stands(latest, published)
@@ -123,7 +124,7 @@ class Committer:
         return merge.plan_minor(before, rules)
 
     async def _prepare(
-        self, draft: Draft, latest: PaimonSnapshot, *, plan: MergePlan, changes: Changes, options: CommitOptions
+        self, draft: CommitDraft, latest: PaimonSnapshot, *, plan: MergePlan, changes: Changes, options: CommitOptions
     ) -> dict[str, Any]:
         base = [record for group in plan.groups for record in await self._merge(draft, group, options.manifest)]
         delta: list[dict[str, Any]] = []
@@ -143,7 +144,7 @@ class Committer:
         return document
 
     async def _merge(
-        self, draft: Draft, group: Sequence[ManifestRecord], rules: ManifestOptions
+        self, draft: CommitDraft, group: Sequence[ManifestRecord], rules: ManifestOptions
     ) -> list[dict[str, Any]]:
         if len(group) == 1:
             return [dict(group[0].document)]
@@ -222,7 +223,7 @@ class Committer:
         its own hint before ours, and others cannot read a table whose hint names a snapshot that is gone."""
         hint = self._files.at("snapshot", "LATEST")
         try:
-            for _ in range(_HINTS):
+            for _ in range(_HINT_WRITES):
                 await self._writer.put(hint, str(snapshot_id).encode(), create_only=False)
                 numbers = reader.numbers(await self._files.names("snapshot"), "snapshot")
                 if not numbers or snapshot_id in numbers:
@@ -235,10 +236,20 @@ class Committer:
 def misplaced(ours: PaimonSnapshot) -> str:
     """What a person has to know of a commit of ours that hides a rollback."""
     return (
-        f"the table was rolled back while {ours.label} was being committed by Lakesweep: it does not "
-        "follow the snapshot that it was made from, and nothing is deleted before somebody decides. Delete "
-        f"{ours.location} and write the number of the snapshot before it into snapshot/LATEST to keep the rollback, or "
-        "write its own number there and expire every snapshot before it to keep the commit"
+        f"the table was rolled back while Lakesweep committed {ours.label}, which does not follow the snapshot that it "
+        "was made from. Nothing is deleted until a person decides. To keep the rollback, delete "
+        f"{ours.location} and write the number of the snapshot before it into snapshot/LATEST. To keep the commit, "
+        f"write {ours.id} into snapshot/LATEST and expire every snapshot before it"
+    )
+
+
+def pending_without_base(ours: PaimonSnapshot, newest: PaimonSnapshot) -> str:
+    """What a person has to know of a commit of ours that may hide a rollback or a loss of all other snapshots."""
+    return (
+        f"Lakesweep committed {ours.label}, the snapshot that it was made from is gone, and snapshot/LATEST names "
+        f"neither {ours.label} nor a later one: the table was rolled back or lost its snapshots during the commit, or "
+        f"the hint was changed. Nothing is deleted until a person decides. To keep the commit, write {newest.id} into "
+        f"snapshot/LATEST. Otherwise restore the snapshots before it and delete {ours.location}"
     )
 
 

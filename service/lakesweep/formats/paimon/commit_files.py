@@ -119,7 +119,7 @@ def _fitted(record: Mapping[str, Any], schema: Mapping[str, Any]) -> Record:
     """The record with every field of the schema. Fields it lacks are null; fields the schema lacks are an error."""
     fields = {field["name"]: field["type"] for field in schema["fields"]}
     if unknown := record.keys() - fields.keys():
-        raise ValueError(f"no place for the fields {', '.join(sorted(unknown))}")
+        raise ValueError(f"the manifest's schema lacks the fields {', '.join(sorted(unknown))}")
     return {name: _value(record.get(name), type_) for name, type_ in fields.items()}
 
 
@@ -134,7 +134,7 @@ def _value(value: Any, type_: Any) -> Any:
 
 def _checked(record: Mapping[str, Any], schema: pa.Schema) -> Record:
     if unknown := record.keys() - set(schema.names):
-        raise ValueError(f"no place for the fields {', '.join(sorted(unknown))}")
+        raise ValueError(f"the manifest's schema lacks the fields {', '.join(sorted(unknown))}")
     return cast("Record", record)
 
 
@@ -190,7 +190,7 @@ def _row_ids(files: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None
     return min(start for start, _ in starts), max(start + rows - 1 for start, rows in starts)
 
 
-class Draft:
+class CommitDraft:
     """The files of one commit. Names are new, so nothing existing is ever touched."""
 
     def __init__(

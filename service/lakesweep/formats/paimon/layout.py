@@ -30,7 +30,6 @@ _BRANCH_TEMPORARY = re.compile(
     r"branch/branch-.+/(snapshot|changelog)/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.tmp"
 )
 """What a writer of a branch did not rename. A branch may have slashes in its name."""
-_HINTS = ("EARLIEST", "LATEST")
 
 _RESERVED = FileKind(kind="reserved", reserved=True)
 _ELSEWHERE = FileKind(kind="other", reserved=True)
@@ -152,7 +151,7 @@ def _in_log(directory: str, name: str) -> FileKind:
     number = names.numbered(name, directory)
     if number is not None:
         return FileKind(kind=directory, stage=min(SNAPSHOT_STAGE + number, _LAST_SNAPSHOT_STAGE))
-    if name in _HINTS:
+    if name in names.HINTS:
         return _RESERVED
     return _temporary_or_unknown(name)
 

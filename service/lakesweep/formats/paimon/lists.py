@@ -101,7 +101,7 @@ class ListReader:
         with reads.must_answer(location.raw):
             stored = await stat_or_none(self._files.storage, location)
         if stored is None:
-            raise Vanished(location.raw, "it is not there")
+            raise Vanished(location.raw, "it does not exist")
         data = await self._bytes(location, stored.size_bytes)
         try:
             return manifests.read_index(data)
@@ -126,7 +126,7 @@ class ListReader:
             self._lists[name] = tuple(await self._parsed(name, snapshot.sizes.get(name), parse))
         found = self._lists[name]
         if not found and name == snapshot.changelog_list and snapshot.document.get("changelogRecordCount"):
-            raise Unreadable(self._files.manifest(name).raw, "it is empty, yet there are changes: it is cut off")
+            raise Unreadable(self._files.manifest(name).raw, "it is empty, but its snapshot has changes: truncated")
         return found
 
     async def _parsed(self, name: str, size: int | None, parse: Callable[[bytes], list[T]]) -> list[T]:
@@ -152,7 +152,7 @@ class ListReader:
         rows = sum(self._net_rows[meta.name] for meta in found)
         if rows != total:
             raise Unreadable(
-                snapshot.location.raw, f"it counts {total} rows, its manifests {rows}: a manifest list is cut off"
+                snapshot.location.raw, f"it counts {total} rows, its manifests {rows}: a manifest list is truncated"
             )
 
     async def _rows_of(self, meta: ManifestMeta) -> tuple[str, int]:

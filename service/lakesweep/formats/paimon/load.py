@@ -29,6 +29,7 @@ from lakesweep.formats.paimon.view import PaimonView
 from lakesweep.model.errors import Refused
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 
 if TYPE_CHECKING:
     from lakesweep.formats.paimon.table import PaimonTable
@@ -90,7 +91,7 @@ def external_places(schemas: Iterable[TableSchema], location: Location, tenant_r
             try:
                 place = Location.parse(text).as_directory()
             except ValueError as exc:
-                raise Refused("bad_table_options", f"an external path of schema {schema.id}: {exc}") from exc
+                raise Refused(RefusalCode.BAD_TABLE_OPTIONS, f"an external path of schema {schema.id}: {exc}") from exc
             inside = tenant_root.contains(place)
             if not inside:
                 _log.warning("external_path_not_looked_at", place=place.raw, tenant_root=tenant_root.raw)

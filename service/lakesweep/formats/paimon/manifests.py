@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lakesweep.formats import avro, columnar
 from lakesweep.formats.avro_columns import is_alike
 from lakesweep.model.errors import Refused
+from lakesweep.model.refusal import RefusalCode
 
 ADD, DELETE = 0, 1
 
@@ -193,12 +194,12 @@ def _projection(columns: tuple[str, ...]) -> _Projection:
 
 
 def _read_table(data: bytes, wanted: Mapping[str, Sequence[str]], schema: pa.Schema) -> pa.Table:
-    table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _dig_columns(_columnar(data), wanted)
+    table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _nested_columns(_columnar(data), wanted)
     if table.schema == schema:
         return table
     for field, expected in zip(table.schema, schema, strict=True):
         if not is_alike(field.type, expected.type):
-            raise ValueError(f"its {'.'.join(wanted[field.name])} is {field.type}, and not {expected.type}")
+            raise ValueError(f"its {'.'.join(wanted[field.name])} is of type {field.type}, not {expected.type}")
     return table.cast(schema)
 
 
@@ -217,7 +218,7 @@ def read_records(data: bytes) -> list[dict[str, Any]]:
 def check_version(found: Any, known: int) -> None:
     """Entries of another version follow rules we do not know."""
     if found != known:
-        raise Refused("unknown_manifest_version", f"an entry has version {found}; only {known} is understood")
+        raise Refused(RefusalCode.UNKNOWN_MANIFEST_VERSION, f"an entry has version {found}; only {known} is supported")
 
 
 def _check_kind(kind: Any) -> None:
@@ -236,7 +237,7 @@ def _columnar(data: bytes) -> pa.Table:
         raise ValueError(f"undecodable: {exc}") from exc
 
 
-def _dig_columns(table: pa.Table, columns: Mapping[str, Sequence[str]]) -> pa.Table:
+def _nested_columns(table: pa.Table, columns: Mapping[str, Sequence[str]]) -> pa.Table:
     arrays = {}
     for name, path in columns.items():
         array: pa.ChunkedArray | None = table.column(path[0]) if path[0] in table.column_names else None
@@ -251,7 +252,7 @@ def _dig_columns(table: pa.Table, columns: Mapping[str, Sequence[str]]) -> pa.Ta
 
 def _check_count(found: int, expected: int | None) -> None:
     if expected is not None and found != expected:
-        raise ValueError(f"{found} entries, but its list records {expected}: it is cut off or not the same file")
+        raise ValueError(f"{found} entries, but its list records {expected}: it is truncated or not the same file")
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:

@@ -12,6 +12,8 @@ from decimal import Decimal
 from lakesweep.formats.paimon.binaryrow import Timestamp, Value, millis_of_day
 from lakesweep.formats.paimon.schema import Field
 
+HINTS = ("EARLIEST", "LATEST")
+"""Files beside the snapshots that name the first and the last one. They may be behind."""
 _ESCAPED = frozenset([*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{}[]^"])
 _NUMBERED = re.compile(r"^(snapshot|changelog|schema)-(\d+)$")
 _COMPACTED_CHANGELOG = re.compile(r"^(compacted-changelog-[^$]*\$\d+-\d+)-\d+-\d+(\..*)?$")

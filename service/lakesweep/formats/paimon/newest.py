@@ -23,7 +23,7 @@ async def is_there(files: TableFiles, branch: str | None, number: int) -> bool:
     return await reads.is_there(files.storage, _place(files, branch, number))
 
 
-async def stands_still(files: TableFiles, branch: str | None, latest: Listed) -> bool:
+async def is_unchanged(files: TableFiles, branch: str | None, latest: Listed) -> bool:
     """Is the latest snapshot as it was listed, and the next one not there? Both in one look: asked one after the other,
     a table that is dropped and created anew in between has neither."""
     number = int(latest.name.rpartition("-")[2])
@@ -58,14 +58,16 @@ async def latest_hint(files: TableFiles, branch: str | None = None) -> int | Non
     return int(hint) if hint.isdecimal() else None
 
 
-async def check(files: TableFiles, newest: PaimonSnapshot) -> None:
-    """A hint, or the next number asked for by its name, may know of a snapshot that the listing did not show."""
+async def check(files: TableFiles, newest: PaimonSnapshot) -> int:
+    """A hint, or the next number asked for by its name, may know of a snapshot that the listing did not show. Returns
+    what the hint names; 0 if there is none."""
     hint = await latest_hint(files, newest.branch) or 0
     for number in sorted({newest.id + 1, max(newest.id + 1, hint)}):
         if await is_there(files, newest.branch, number):
             raise NotFound(_place(files, newest.branch, number).raw, "it is there, but was not listed")
     if hint > newest.id:
         await _check_not_ahead(files, newest, hint)
+    return hint
 
 
 async def _check_not_ahead(files: TableFiles, newest: PaimonSnapshot, hint: int) -> None:
@@ -76,6 +78,6 @@ async def _check_not_ahead(files: TableFiles, newest: PaimonSnapshot, hint: int)
         raise NotFound(place.raw, "it was rolled back")
     raise Unreadable(
         place.raw,
-        f"snapshot/LATEST names it, yet it is not there, and the newest is {newest.label}: restore it, or write "
-        f"{newest.id} into that hint if nobody needs what came later",
+        f"snapshot/LATEST names it, but it does not exist, and the newest is {newest.label}: restore it, or write "
+        f"{newest.id} into snapshot/LATEST if nobody needs the later snapshots",
     )

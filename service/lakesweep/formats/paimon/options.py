@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from lakesweep.model.errors import Refused
+from lakesweep.model.refusal import RefusalCode
 
 INT32_MAX = 2**31 - 1
 MEGABYTE = 1024 * 1024
@@ -212,7 +213,7 @@ def _check_retention(retention: Retention, changelog: ChangelogRetention, max_nu
     if max_num < 0:
         faults.append(f"partition.expiration-max-num is {max_num}, it must not be negative")
     if faults:
-        raise Refused("bad_table_options", "; ".join(faults))
+        raise Refused(RefusalCode.BAD_TABLE_OPTIONS, "; ".join(faults))
 
 
 class _Getter:
@@ -231,4 +232,4 @@ class _Getter:
         try:
             return parse(str(self._options[name]))
         except ValueError as exc:
-            raise Refused("bad_table_options", f"table option {name}: {exc}") from exc
+            raise Refused(RefusalCode.BAD_TABLE_OPTIONS, f"table option {name}: {exc}") from exc

@@ -255,7 +255,7 @@ def _regex(pattern: str) -> str:
 def _digits(letter: str, count: int, pattern: str) -> str:
     """One letter takes any number of digits, two or more exactly as many; three months are a name."""
     if letter in "Mdhms" and count > 2:
-        raise ValueError(f"the pattern {pattern!r} asks for names, only numbers are understood")
+        raise ValueError(f"the pattern {pattern!r} contains names of days or months; only numbers are supported")
     if letter in "Sn":
         return rf"\d{{{count}}}" if letter == "S" else r"\d{1,9}"
     return r"\d{1,4}" if count == 1 else rf"\d{{{count}}}"

@@ -23,9 +23,9 @@ from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, identity_of, parse_snapshot
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 
 _DIRECTORIES = ("snapshot", "tag", "branch", "changelog", "consumer", "schema")
-_HINTS = ("EARLIEST", "LATEST")
 _LISTINGS = 5
 """How often a table that changes under our eyes is listed anew."""
 _PARSE_TRIES = 3
@@ -60,6 +60,8 @@ class Log:
     table_id: str
     trace: str = ""
     """Of the newest snapshot, the consumers and the schemas: what lets snapshots expire."""
+    latest_hint: int = 0
+    """What `snapshot/LATEST` of the main table names; 0 if it names nothing."""
 
 
 async def list_log(files: TableFiles) -> Listing:
@@ -85,7 +87,7 @@ async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset(), 
             gone = exc
         except Refused as exc:
             # A commit or a branch that is being made looks like this for a moment.
-            if exc.code != "no_snapshots" or look == _LISTINGS:
+            if exc.code != RefusalCode.NO_SNAPSHOTS or look == _LISTINGS:
                 raise
     raise Indeterminate(f"{gone} while it was being read, {_LISTINGS} times in a row: the table changes too fast")
 
@@ -120,32 +122,33 @@ async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str
         digest.update(await files.read(files.at("snapshot", f"snapshot-{latest}")))
     for directory in _DIRECTORIES:
         for listed in listing[directory]:
-            skipped = directory in ("snapshot", "changelog") and (listed.name in _HINTS or listed.name in without)
+            skipped = directory in ("snapshot", "changelog") and (listed.name in names.HINTS or listed.name in without)
             if not skipped:
                 digest.update(f"{directory}/{listed.fingerprint}\n".encode())
     return f"{latest or 0}-{digest.hexdigest()[:24]}"
 
 
-async def has_gone_on(files: TableFiles, listing: Listing) -> bool:
+async def has_changed_since(files: TableFiles, listing: Listing) -> bool:
     """Is there a snapshot behind the latest one that was listed, of the main table or of a branch, or is that one no
     longer there as it was listed? One look at each, behind everything else."""
     lines: list[tuple[str | None, Listing]] = [(None, listing), *_branches(listing["branch"]).items()]
 
-    async def goes_on(line: tuple[str | None, Listing]) -> bool:
+    async def has_changed(line: tuple[str | None, Listing]) -> bool:
         branch, below = line
         snapshots = _numbered(below["snapshot"], "snapshot")
         if not snapshots:
             return branch is None and await newest.is_there(files, None, 1)
-        return not await newest.stands_still(files, branch, snapshots[-1])
+        return not await newest.is_unchanged(files, branch, snapshots[-1])
 
-    return any(await gather_bounded(lines, goes_on))
+    return any(await gather_bounded(lines, has_changed))
 
 
 async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str], known: Known) -> Log:
     schemas = await _schemas(files, "schema", listing["schema"])
     if not schemas:
         raise Refused(
-            "no_schema", f"{files.location} has no schema files: it is not a Paimon table, or a REST catalog manages it"
+            RefusalCode.NO_SCHEMA,
+            f"{files.location} has no schema files: it is not a Paimon table, or a REST catalog manages it",
         )
     schema.check_ours(schemas[-1].options)
     branches = _branches(listing["branch"])
@@ -156,8 +159,11 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         if not found:
             raise Unreadable(files.at("branch", f"branch-{branch}").raw, "the branch has no schema file")
         other_schemas += found
-        branched += await _snapshots(files, below, branch, known)
+        in_branch = await _snapshots(files, below, branch, known)
+        await _check_newest(files, in_branch)
+        branched += in_branch
     main = await _snapshots(files, listing, None, known)
+    latest_hint = await _check_newest(files, main)
     snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
     consumers = await _consumers(files, listing["consumer"])
     if not snapshots:
@@ -173,6 +179,7 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         consumers=consumers,
         table_id=await table_id(files, schemas[0].id),
         trace=_trace(listing),
+        latest_hint=latest_hint,
     )
 
 
@@ -212,31 +219,45 @@ async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapsho
     for name, following in consumers.items():
         if following > 1:
             raise Refused(
-                "no_snapshots",
-                f"{files.location} has no snapshot, yet the consumer {name} has read those before {following}: were "
-                "they lost or moved away?",
+                RefusalCode.NO_SNAPSHOTS,
+                f"{files.location} has no snapshot, but consumer {name} has read all before snapshot {following}: the "
+                "snapshots were probably lost or moved away, restore them",
             )
     of_branches = {name for one in branched for name in (one.base_list, one.delta_list, one.changelog_list)}
     for listed in await files.names("manifest"):
         if listed.name.startswith("manifest-list-") and listed.name not in of_branches:
             raise Refused(
-                "no_snapshots",
-                f"{files.location} has manifest lists, but no snapshot: those were lost or moved away, or a first "
-                "commit is under way or has failed",
+                RefusalCode.NO_SNAPSHOTS,
+                f"{files.location} has manifest lists but no snapshot: the snapshots were lost or moved away, or a "
+                "first commit is in progress or has failed",
             )
 
 
 def _check_not_lost(place: Location, listing: Listing, found: list[PaimonSnapshot]) -> None:
-    """Tags, changelogs and hints come after a snapshot, and one always stays."""
+    """Tags, changelogs and hints come after a snapshot, and one always stays. An EARLIEST hint alone may also be what a
+    cleaner wrote when the table was dropped and created anew in that moment: no store can make that write depend on a
+    snapshot. Only a person knows which it is."""
     if any(one.role is Role.SNAPSHOT for one in found):
         return
-    hints = [one.name for one in listing["snapshot"] if one.name in _HINTS]
+    hints = [one.name for one in listing["snapshot"] if one.name in names.HINTS]
+    if "LATEST" in hints:
+        raise Unreadable(
+            place.raw,
+            f"there is a hint ({', '.join(hints)}), but no snapshot file is listed: restore the snapshots, or delete "
+            "the hints if the table was created anew and has no commit yet",
+        )
     if hints:
-        raise Unreadable(place.raw, f"there is a hint ({', '.join(hints)}), yet no snapshot file is listed")
+        raise Refused(
+            RefusalCode.NO_SNAPSHOTS,
+            f"{place} contains no snapshot, but a hint (EARLIEST): if the snapshots were lost or moved away, restore "
+            "them. If the table was created anew and has no commit yet, its first commit resolves this, or delete the "
+            "hint",
+        )
     if found:
         raise Refused(
-            "no_snapshots",
-            f"{place} contains no snapshot, yet there is {found[0].label}: were they lost or moved away?",
+            RefusalCode.NO_SNAPSHOTS,
+            f"{place} contains {found[0].label}, but no snapshot: the snapshots were probably lost or moved away, "
+            "restore them",
         )
 
 
@@ -265,10 +286,13 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
 
     found = await gather_bounded(wanted, read)
     _check_not_lost(files.at(below, Role.SNAPSHOT), listing, found)
-    last = max((one for one in found if one.role is Role.SNAPSHOT), key=lambda one: one.id, default=None)
-    if last is not None:
-        await newest.check(files, last)
     return found
+
+
+async def _check_newest(files: TableFiles, found: list[PaimonSnapshot]) -> int:
+    """What the LATEST hint names; 0 without a snapshot."""
+    last = max((one for one in found if one.role is Role.SNAPSHOT), key=lambda one: one.id, default=None)
+    return await newest.check(files, last) if last is not None else 0
 
 
 async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:

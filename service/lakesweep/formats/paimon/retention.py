@@ -14,7 +14,8 @@ from lakesweep.formats import streams
 from lakesweep.formats.paimon import partitions
 from lakesweep.formats.paimon.options import DEFAULT_NUM_MIN, TableOptions
 from lakesweep.formats.paimon.partitions import Due
-from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, Role
+from lakesweep.formats.paimon.reader import Log
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, Role, bases_of_pending_commits
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.files import Tally
 from lakesweep.model.policy import CleanupPolicy
@@ -74,10 +75,10 @@ def decide(
     rules: Rules,
     consumers: Mapping[str, int],
     now: datetime,
-    streams: Mapping[int, str] | None = None,
+    needed: Mapping[int, str] | None = None,
 ) -> Decision:
-    """Walk from the oldest up and stop at the first that stays. Gaps in the ids are stepped over. `streams` says of
-    which streams a snapshot is the newest, by its id: it stays whatever its age."""
+    """Walk from the oldest up and stop at the first that stays. Gaps in the ids are stepped over. `needed` says why a
+    snapshot stays whatever its age, by its id."""
     cutoff_millis = int((now - rules.time).astimezone(UTC).timestamp() * 1000)
     expire: list[int] = []
     why: str | None = None
@@ -85,8 +86,8 @@ def decide(
         following = snapshots[index + 1] if index + 1 < len(snapshots) else None
         why = (
             _protected(snapshot.id, latest_id, rules, consumers)
-            or (streams or {}).get(snapshot.id)
-            or _out_of_turn(len(expire), rules)
+            or (needed or {}).get(snapshot.id)
+            or _over_the_limit(len(expire), rules)
             or _young(snapshot, following, latest_id, rules, cutoff_millis)
         )
         if why:
@@ -96,7 +97,7 @@ def decide(
         KeptSnapshot(
             id=str(snapshot.id),
             why=_protected(snapshot.id, latest_id, rules, consumers)
-            or (streams or {}).get(snapshot.id)
+            or (needed or {}).get(snapshot.id)
             or why
             or "it is the newest",
         )
@@ -116,7 +117,7 @@ def _protected(snapshot_id: int, latest_id: int, rules: Rules, consumers: Mappin
     return None
 
 
-def _out_of_turn(expired: int, rules: Rules) -> str | None:
+def _over_the_limit(expired: int, rules: Rules) -> str | None:
     return f"at most {rules.limit} expire at one time" if expired >= rules.limit else None
 
 
@@ -145,7 +146,7 @@ def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datet
         rules=rules,
         consumers=state.snapshot_consumers,
         now=now,
-        streams=_newest_of_streams(state.log.snapshots, policy, now),
+        needed=_newest_of_streams(state.log.snapshots, policy, now) | _bases_of_pending_commits(state.log),
     )
     changelogs = _changelogs(state, latest.id, rules, now)
     due = due_partitions(state, now)
@@ -176,6 +177,16 @@ def _newest_of_streams(snapshots: Sequence[PaimonSnapshot], policy: CleanupPolic
     }
 
 
+def _bases_of_pending_commits(log: Log) -> dict[int, str]:
+    """By its id, why a snapshot stays that a commit of ours was made from: without it nobody could tell any more
+    whether that commit hides a rollback."""
+    return {
+        number: f"snapshot/LATEST is behind {ours.label}, which Lakesweep committed on top of it: it can expire after "
+        f"the next commit, or once {log.snapshots[-1].id} is written into snapshot/LATEST"
+        for number, ours in bases_of_pending_commits(log.snapshots, log.latest_hint).items()
+    }
+
+
 def due_partitions(state: PaimonState, now: datetime) -> Due:
     """Partitions to drop now; none before the check interval has passed."""
     expiry = state.options.partitions
@@ -186,7 +197,7 @@ def due_partitions(state: PaimonState, now: datetime) -> Due:
     unknown = latest.document.keys() - KNOWN_FIELDS
     if due.partitions and unknown:
         fields = ", ".join(sorted(unknown))
-        return Due(problem=f"{latest.label} has fields we do not know ({fields}), so partitions cannot be dropped")
+        return Due(problem=f"{latest.label} has unknown fields ({fields}), so partitions cannot be dropped")
     return due
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Refused
+from lakesweep.model.refusal import RefusalCode
 
 
 class Kind(StrEnum):
@@ -102,7 +103,7 @@ def parse_schema(data: bytes) -> TableSchema:
             keys.append(Field(name=key, type=parse_type(types[key])))
         except (KeyError, ValueError) as exc:
             raise Refused(
-                "unsupported_partition_key", f"partition key {key} has a type we cannot decode: {exc}"
+                RefusalCode.UNSUPPORTED_PARTITION_KEY, f"partition key {key} has a type that cannot be decoded: {exc}"
             ) from exc
     return TableSchema(
         id=int(document["id"]),
@@ -119,15 +120,17 @@ def check_ours(options: Mapping[str, str]) -> None:
     """Refuse tables whose files follow rules we do not know, or that another program cleans."""
     kind = options.get("type", "").strip().lower()
     if kind not in _OURS:
-        raise Refused("unsupported_table_type", f"a table of type {kind} has no snapshots of its own")
+        raise Refused(RefusalCode.UNSUPPORTED_TABLE_TYPE, f"a table of type {kind} has no snapshots of its own")
     if options.get("metastore", "").strip().lower() == "rest":
-        raise Refused("rest_managed", "a REST catalog manages this table: its server expires and cleans it")
+        raise Refused(RefusalCode.REST_MANAGED, "a REST catalog manages this table: its server expires and cleans it")
     if _is_true(options.get("chain-table.enabled")):
-        raise Refused("chain_table", "a chain table reads files through several branches at once; it is not cleaned")
+        raise Refused(
+            RefusalCode.CHAIN_TABLE, "a chain table reads files through several branches at once; it is not cleaned"
+        )
     storage = options.get("metadata.iceberg.storage", "disabled").strip().lower()
     if storage != "disabled" or _is_true(options.get("metadata.iceberg-compatible")):  # the name of 0.9
         raise Refused(
-            "iceberg_compatible",
+            RefusalCode.ICEBERG_COMPATIBLE,
             "it has Iceberg metadata as well: Iceberg readers use files that Paimon's own metadata no longer names",
         )
 

@@ -16,6 +16,7 @@ from typing import Any
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
+from lakesweep.model.refusal import RefusalCode
 
 NEWEST_VERSION = 3
 """Snapshot files of a newer version follow rules we do not know."""
@@ -94,7 +95,8 @@ def parse_snapshot(
     version = document.get("version", 1)
     if not isinstance(version, int) or not 1 <= version <= NEWEST_VERSION:
         raise Refused(
-            "unknown_snapshot_version", f"{location} has version {version}; up to {NEWEST_VERSION} is understood"
+            RefusalCode.UNKNOWN_SNAPSHOT_VERSION,
+            f"{location} has version {version}; versions up to {NEWEST_VERSION} are supported",
         )
     _check_fields(document, location)
     try:
@@ -136,11 +138,28 @@ def first_misplaced(snapshots: Sequence[PaimonSnapshot]) -> PaimonSnapshot | Non
     commits of their own, so it counts only where it names the id right before. Expiry goes from the oldest up: a base
     that is gone while an older snapshot stands was rolled back."""
     for before, one in pairwise(snapshots):
-        properties = one.document.get("properties")
-        base = str(properties.get(MADE_FROM, "")) if isinstance(properties, dict) else ""
-        if base.startswith(f"{one.id - 1} ") and base != named_as_base(before):
+        if (base := _base_of(one)) is not None and base != named_as_base(before):
             return one
     return None
+
+
+def bases_of_pending_commits(snapshots: Sequence[PaimonSnapshot], latest_hint: int) -> dict[int, PaimonSnapshot]:
+    """Commits of ours that the LATEST hint has not reached, by the id of the snapshot that each was made from. Ours
+    writes the hint only after it has seen that its base still stood: while the hint is behind, the base alone shows
+    that the commit hides no rollback and no loss of snapshots."""
+    return {one.id - 1: one for one in snapshots if one.id > latest_hint and _base_of(one) is not None}
+
+
+def without_base(snapshots: Sequence[PaimonSnapshot], latest_hint: int) -> PaimonSnapshot | None:
+    """The oldest snapshot, if it is a commit of ours whose base is gone before the hint has reached the commit."""
+    return bases_of_pending_commits(snapshots[:1], latest_hint).get(snapshots[0].id - 1) if snapshots else None
+
+
+def _base_of(snapshot: PaimonSnapshot) -> str | None:
+    """What a commit of ours was made from; None for a commit of others."""
+    properties = snapshot.document.get("properties")
+    base = str(properties.get(MADE_FROM, "")) if isinstance(properties, dict) else ""
+    return base if base.startswith(f"{snapshot.id - 1} ") else None
 
 
 def _check_fields(document: Mapping[str, Any], location: Location) -> None:
@@ -150,7 +169,7 @@ def _check_fields(document: Mapping[str, Any], location: Location) -> None:
     ]
     if naming:
         raise Refused(
-            "unknown_snapshot_version", f"{location} names files in a field we do not know ({', '.join(naming)})"
+            RefusalCode.UNKNOWN_SNAPSHOT_VERSION, f"{location} names files in an unknown field ({', '.join(naming)})"
         )
 
 

@@ -139,6 +139,8 @@ class ReleasedSnapshots:
         self._back: set[str] = set()
         self._history: dict[int, str] = {}
         """The key of every snapshot that stood when some were let go."""
+        self._sent: set[str] = set()
+        """The names of those whose own files were asked to be deleted."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -191,13 +193,19 @@ class ReleasedSnapshots:
             readers = state.readers_of(one)
             if readers:
                 raise Indeterminate(
-                    f"{one.label} was expired by this run, and since then consumer {readers[0]} wants to read it: "
-                    "nothing more was deleted; let the consumer start from a snapshot that exists"
+                    f"{one.label} was expired by this run, and consumer {readers[0]} now needs it: "
+                    "nothing more was deleted; reset the consumer to a snapshot that exists"
                 )
 
     @property
     def snapshots(self) -> list[PaimonSnapshot]:
         return [one for one in self._by_key.values() if one.role is Role.SNAPSHOT]
 
-    def snapshot(self, snapshot_id: int | None) -> PaimonSnapshot | None:
-        return next((one for one in self.snapshots if one.id == snapshot_id), None)
+    @property
+    def begun(self) -> list[PaimonSnapshot]:
+        """Snapshots whose own files we may have deleted."""
+        return [one for one in self.snapshots if one.location.name in self._sent]
+
+    def send(self, paths: Iterable[str]) -> None:
+        """A request to delete these is about to be sent."""
+        self._sent |= self.names.intersection(path.rpartition("/")[2] for path in paths)

@@ -18,20 +18,21 @@ import structlog
 
 from lakesweep.cleanup.write_gate import GatedWriter
 from lakesweep.formats.paimon import drop, load, newest, reader, retention
-from lakesweep.formats.paimon.commit import Committer, misplaced
+from lakesweep.formats.paimon.commit import Committer, misplaced, pending_without_base
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.references import ReferenceReader
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced, without_base
 from lakesweep.formats.paimon.state import PaimonState, ReleasedSnapshots
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
-from lakesweep.formats.spec import Tidy, remove_empty_directories
+from lakesweep.formats.spec import UnpublishedRemover, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 from lakesweep.ports.run import Fence
@@ -50,7 +51,7 @@ class PaimonTable:
     storage: Storage
     tenant_root: Location
     writer: Writer | None = None
-    tidy: Tidy = field(default_factory=Tidy)
+    remover: UnpublishedRemover = field(default_factory=UnpublishedRemover)
     checked: MutableMapping[str, datetime] = field(default_factory=dict)
     """When partitions were last dropped, by table: shared by all handles of one process."""
     executable: bool = True
@@ -68,6 +69,7 @@ class PaimonTable:
         self.emptied: tuple[str, ...] = ()
         self._known: dict[str, PaimonSnapshot] = {}
         self._table_id: str | None = None
+        self._closed = False
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
@@ -79,7 +81,7 @@ class PaimonTable:
             except NotFound as exc:
                 why = str(exc)  # the latest snapshot was rolled back between the listing and the read
             else:
-                if not await reader.has_gone_on(self.files, listing):
+                if not await reader.has_changed_since(self.files, listing):
                     return head
         raise Indeterminate(f"{why}, {LOOKS} times in a row: the table changes too fast")
 
@@ -129,15 +131,20 @@ class PaimonTable:
         )
         return await self.load(), committed
 
-    def closing(self) -> str:
-        documents = [dict(one.document) for one in self.released.snapshots]
+    def closing_note(self, *, begun: bool = False) -> str:
+        closing_note = self.released.begun if begun else self.released.snapshots
+        documents = [dict(one.document) for one in closing_note]
         return json.dumps({"table": self._table_id, "snapshots": documents}) if documents else ""
 
-    async def reopen(self, closing: str) -> None:
+    def sending(self, paths: Sequence[str]) -> None:
+        if not self._closed:  # from then on only other files go, perhaps millions
+            self.released.send(paths)
+
+    async def reopen(self, closing_note: str) -> None:
         """As `_put_back`, for a run that can no longer do it. Its data files went only after its look at the table."""
         if reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
             return
-        noted, hint = json.loads(closing), await newest.latest_hint(self.files)
+        noted, hint = json.loads(closing_note), await newest.latest_hint(self.files)
         wanted = next((one for one in noted["snapshots"] if one["id"] == hint), None)
         if wanted is not None and await self._is(noted["table"]):
             await self._restore(wanted)
@@ -146,6 +153,7 @@ class PaimonTable:
     async def closed(self) -> None:
         """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
         back; and the hints for other readers show where history begins now. If none is left, one is put back."""
+        self._closed = True
         roles = self.released.roles
         listed = {role: await self.files.names(role) for role in roles}
         if Role.SNAPSHOT in listed and not reader.numbers(listed[Role.SNAPSHOT], Role.SNAPSHOT):
@@ -163,7 +171,7 @@ class PaimonTable:
         """Update the hints where history begins for other readers, and remove unused directories."""
         await self._update_hints(retention.roles_of(expiring))
         if self.emptied:
-            await self.tidy.within(view.roots).remove_empty_directories(view.location, self.emptied)
+            await self.remover.within(view.roots).remove_empty_directories(view.location, self.emptied)
         await self._remove_old_empty_directories(own_view(PaimonView, view))
 
     async def _update_hints(self, roles: Iterable[Role]) -> None:
@@ -175,9 +183,9 @@ class PaimonTable:
     async def _remove_old_empty_directories(self, view: PaimonView) -> None:
         """Long empty ones. One emptied just now stays: a writer may have made it for the file it is about to write."""
         older_than = await self.storage.now() - GRACE_FLOOR
-        tidy = self.tidy.within(view.roots)
+        remover = self.remover.within(view.roots)
         for root in view.roots:
-            await remove_empty_directories(tidy, root, older_than, view.layout.is_data_directory)
+            await remove_empty_directories(remover, root, older_than, view.layout.is_data_directory)
 
     async def compact_manifests(self, now: datetime, fence: Fence) -> PaimonSnapshot | None:
         return await drop.compact_manifests(self._committer(), self._native, fence=fence, now=now)
@@ -199,21 +207,24 @@ class PaimonTable:
         self.released.check_not_needed(native)
         if (ours := first_misplaced(native.snapshots)) is not None:
             raise Indeterminate(misplaced(ours))
+        if (ours := without_base(log.snapshots, log.latest_hint)) is not None:
+            raise Indeterminate(pending_without_base(ours, log.snapshots[-1]))
         self._table_id = log.table_id
         return native
 
     async def _put_back(self, trouble: LakesweepError) -> None:
         """If a rollback to a snapshot was under way while this run closed it, none is left. What the hint names and we
-        took away belongs there again."""
+        took away belongs there again. What others took is not ours to put back: the hint alone proves no rollback."""
         if not self.released.keys or reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
             return
-        wanted = self.released.snapshot(await newest.latest_hint(self.files))
+        hint = await newest.latest_hint(self.files)
+        wanted = next((one for one in self.released.begun if one.id == hint), None)
         if wanted is None or not await self._is(self._table_id):
             return
         await self._restore(wanted.document)
         raise Indeterminate(
             f"{wanted.label} was expired by this run while somebody rolled the table back to it, and no snapshot was "
-            f"left ({trouble}): it was put back, and nothing more was deleted"
+            f"left ({trouble}): it was restored, and nothing more was deleted"
         ) from trouble
 
     async def _restore(self, document: Mapping[str, Any]) -> None:
@@ -257,8 +268,8 @@ class PaimonTable:
         """What was written for a table must not stay for another one that is or will be created in its place."""
         if await self._is(log.table_id):
             return
-        await self.tidy.within((self.location,)).discard([place.raw for place in written])
-        raise Refused("table_changed", "the table was dropped while its snapshots were to expire")
+        await self.remover.within((self.location,)).remove_unpublished([place.raw for place in written])
+        raise Refused(RefusalCode.TABLE_CHANGED, "the table was dropped while its snapshots were to expire")
 
     async def _is(self, table_id: str | None) -> bool:
         """Is it still that table, and not another one in its place?"""
@@ -275,9 +286,9 @@ class PaimonTable:
             _log.warning("hint_not_written", directory=directory, hint=hint, why=str(exc))
 
     def _committer(self) -> Committer:
-        return Committer(self.files, self.lists, self._writing(), self.tidy.within((self.location,)))
+        return Committer(self.files, self.lists, self._writing(), self.remover.within((self.location,)))
 
     def _writing(self) -> Writer:
         if self.writer is None:
-            raise Refused("no_writer", f"{self.ref} was opened for reading only")
+            raise Refused(RefusalCode.NO_WRITER, f"{self.ref} was opened for reading only")
         return self.writer

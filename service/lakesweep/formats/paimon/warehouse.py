@@ -10,7 +10,7 @@ from lakesweep.formats import reads
 from lakesweep.formats.paimon import decode
 from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
+from lakesweep.formats.spec import DatasetSpec, Tools, UnpublishedRemover
 from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
@@ -100,7 +100,7 @@ class PaimonFormat:
         if len(places) > 1:
             places = await reads.those_that(self._has_schema, places) or places[:1]
         if len(places) > 1:
-            raise UnknownTable(f"{ref} may be any of {len(places)} tables of this name: rename one")
+            raise UnknownTable(f"{len(places)} tables are called {ref}: rename all but one")
         ((database, name),) = places
         return self._database(database).join(name)
 
@@ -119,7 +119,7 @@ def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> 
         storage=tools.storage,
         tenant_root=root,
         writer=tools.writer,
-        tidy=tools.tidy or Tidy(),
+        remover=tools.remover or UnpublishedRemover(),
         contents=tools.contents,
     )
 

@@ -17,6 +17,7 @@ from libc.string cimport strlen
 from posix.fcntl cimport AT_SYMLINK_NOFOLLOW
 from posix.stat cimport S_ISDIR, S_ISREG, fstatat, struct_stat
 
+include "_ages.pxi"
 include "_directories.pxi"
 include "_rows.pxi"
 
@@ -24,30 +25,6 @@ cdef extern from *:
     """
     #include <dirent.h>
     #include <pthread.h>
-    #include <sys/stat.h>
-
-    #ifdef __APPLE__
-    #define WALK_MTIME st_mtimespec
-    #define WALK_CTIME st_ctimespec
-    #else
-    #define WALK_MTIME st_mtim
-    #define WALK_CTIME st_ctim
-    #endif
-
-    /* Rounded up: a file may look a millisecond younger than it is, never older. Kept within the years 1 and 9999, since
-       some file systems take any number, and one that does not fit must not turn from the future into the past. */
-    static int64_t in_ms(struct timespec at) {
-        int64_t seconds = at.tv_sec;
-        if (seconds > 253402300799) return 253402300799000;
-        if (seconds < -62135596800) return -62135596800000;
-        return seconds * 1000 + (at.tv_nsec + 999999) / 1000000;
-    }
-
-    /* `mv` and `cp -p` bring the old mtime along; nothing but the kernel sets the ctime. */
-    static int64_t age_ms(const struct stat *status, int by_change) {
-        int64_t modified = in_ms(status->WALK_MTIME), changed = in_ms(status->WALK_CTIME);
-        return by_change && changed > modified ? changed : modified;
-    }
 
     static int is_set(int *flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
     static void set_flag(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELAXED); }
@@ -77,7 +54,6 @@ cdef extern from *:
     int closedir(DIR *) nogil
     int dirfd(DIR *) nogil
     int DT_DIR, DT_REG, DT_UNKNOWN
-    int64_t age_ms(const struct_stat *, int) nogil
     int is_set(int *) nogil
     void set_flag(int *) nogil
     void count_one(Py_ssize_t *) nogil

@@ -16,8 +16,8 @@ from lakesweep.model.errors import FailureKind
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.storage.local.system_calls import NOT_A_FILE, NOT_TRIED, remove, steady_ns
-from lakesweep.storage.local.walk import modified_at
+from lakesweep.storage.local.system_calls import ANOTHER_FILE, NOT_A_FILE, NOT_TRIED, remove, steady_ns
+from lakesweep.storage.local.unlink_plain import is_same
 from lakesweep.storage.spec import NothingToClose
 from lakesweep.telemetry import requests
 
@@ -34,8 +34,6 @@ PAGE = 1000
 """Files between two checks of the conditions: unlinking them takes a few milliseconds."""
 UNASKED_NS = 100_000_000
 """Within a page, the last check of the lease is trusted for this long."""
-_SAME_TIME_MS = 2
-"""A listing rounds times up to milliseconds."""
 
 
 class LocalDeleter(NothingToClose):
@@ -80,13 +78,14 @@ class Judged:
     def means(self, address: str, exact: bytes) -> bool:
         """Is this the file that was judged? If it cannot be read, the deletion itself reports why."""
         written = self.written_ms.get(address)
-        if written is None:
-            return True
         try:
-            found = os.lstat(exact)
+            return written is None or is_same(os.lstat(exact), written, self.by_change)
         except OSError:
             return True
-        return abs(modified_at(found, self.age_by).timestamp() * 1000 - written) <= _SAME_TIME_MS
+
+    @property
+    def by_change(self) -> bool:
+        return self.age_by is AgeBy.CHANGE
 
 
 def _delete_unless(ended: Callable[[], str | None], paths: Sequence[str], judged: Judged) -> list[Deleted]:
@@ -119,16 +118,12 @@ def _attempt(paths: Sequence[str], until: int, judged: Judged) -> dict[int, Dele
         try:
             exact[index] = place = exact_path(path)
         except ValueError as exc:
-            answers[index] = Deleted(path=path, fate=DeleteStatus.FAILED, why=str(exc))
+            answers[index] = Deleted(path=path, status=DeleteStatus.FAILED, why=str(exc))
         else:
             neighbours.setdefault(place[: place.rindex(b"/")], []).append(index)
     order = [index for inside in neighbours.values() for index in inside]
-    order = [index for index in order if judged.means(paths[index], exact[index])]
-    answers.update(
-        (index, Deleted(path=paths[index], fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT))
-        for index in exact.keys() - set(order)
-    )
-    codes = remove([exact[index] for index in order], until=until)
+    times = [judged.written_ms.get(paths[index]) for index in order] if judged.written_ms else None
+    codes = remove([exact[index] for index in order], until=until, written_ms=times, by_change=judged.by_change)
     for index, (code, reached) in zip(order, codes, strict=True):
         if code != NOT_TRIED:
             answers[index] = _answer(paths[index], exact[index], code, reached)
@@ -137,16 +132,18 @@ def _attempt(paths: Sequence[str], until: int, judged: Judged) -> dict[int, Dele
 
 def _answer(path: str, exact: bytes, code: int, reached: int) -> Deleted:
     if code == 0:
-        return Deleted(path=path, fate=DeleteStatus.DELETED)
+        return Deleted(path=path, status=DeleteStatus.DELETED)
     if code == errno.ENOENT:
-        return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+        return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
+    if code == ANOTHER_FILE:
+        return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
     if code == NOT_A_FILE:
         why = "not a regular file"
     elif reached and code in (errno.ENOTDIR, errno.ELOOP):
         why = f"{os.fsdecode(exact[:reached])} is a link or not a directory; nothing is deleted through it"
     else:
-        return Deleted(path=path, fate=DeleteStatus.FAILED, why=os.strerror(code), kind=failure_kind(code))
-    return Deleted(path=path, fate=DeleteStatus.FAILED, why=why)
+        return Deleted(path=path, status=DeleteStatus.FAILED, why=os.strerror(code), kind=failure_kind(code))
+    return Deleted(path=path, status=DeleteStatus.FAILED, why=why)
 
 
 def failure_kind(code: int) -> FailureKind:

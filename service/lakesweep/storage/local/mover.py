@@ -48,7 +48,7 @@ class LocalMover(NothingToClose):
         return await self._move(moves, conditions, _Direction(mode=0o777, finish=False))
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
-        return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="a disk keeps no versions") for one in markers]
+        return [Deleted(path=one.path, status=DeleteStatus.FAILED, why="a disk keeps no versions") for one in markers]
 
     async def _move(self, moves: Sequence[Move], conditions: Conditions | None, way: _Direction) -> list[Deleted]:
         answers: list[Deleted] = []
@@ -92,26 +92,26 @@ def _one(move: Move, way: _Direction, directories: _Directories, judged: Judged)
         if kept := _kept(path, source, directories, judged):
             return kept
     except FileNotFoundError:
-        return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+        return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
     except (ValueError, OSError) as exc:
         return _failed(path, exc)
     try:
         (here, name), (there, new_name) = directories.of(source), directories.of(target, make=way.mode)
         moved = _rename(name, here, new_name, there, finish=way.finish)
     except FileExistsError:
-        return Deleted(path=path, fate=DeleteStatus.SPARED, why=TAKEN)
+        return Deleted(path=path, status=DeleteStatus.SPARED, why=TAKEN)
     except OSError as exc:
         return _failed(path, exc)
-    spared = Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
-    return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.TRASH) if moved else spared
+    spared = Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+    return Deleted(path=path, status=DeleteStatus.DELETED, went=Went.TRASH) if moved else spared
 
 
 def _kept(path: str, source: bytes, directories: _Directories, judged: Judged) -> Deleted | None:
     here, name = directories.of(source)
     if not stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-        return Deleted(path=path, fate=DeleteStatus.FAILED, why="not a regular file")
+        return Deleted(path=path, status=DeleteStatus.FAILED, why="not a regular file")
     if not judged.means(path, source):
-        return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+        return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
     return None
 
 
@@ -123,7 +123,7 @@ def _failed(path: str, exc: ValueError | OSError) -> Deleted:
         why = "a directory on the way is a link or not a directory; nothing is moved through it"
     else:
         why = os.strerror(code) if code else str(exc)
-    return Deleted(path=path, fate=DeleteStatus.FAILED, why=why, kind=failure_kind(code))
+    return Deleted(path=path, status=DeleteStatus.FAILED, why=why, kind=failure_kind(code))
 
 
 def _rename(name: bytes, here: int, new_name: bytes, there: int, *, finish: bool) -> bool:

@@ -22,6 +22,7 @@ from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.local.system_calls import Reader, Rows, Tree, open_directory
+from lakesweep.storage.local.unlink_plain import age_ms
 
 _MOST_PER_WANTED = 20
 """More parts than this multiple of the wanted number cost more than they help."""
@@ -32,8 +33,6 @@ BATCH_ROWS = 16_384
 
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 """The directory vanished, or was replaced by a file or a link: nothing to list there."""
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The first and last times that can be represented: the years 1 and 9999."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 log = structlog.get_logger(__name__)
@@ -148,12 +147,8 @@ def irregular(root: str) -> list[str]:
 
 
 def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
-    """The time that counts as the age of a file or directory, as in `_walk`: rounded up to a millisecond. Some file
-    systems store any number, even one that is not a date."""
-    by_change = age_by is AgeBy.CHANGE
-    nanoseconds = max(status.st_mtime_ns, status.st_ctime_ns) if by_change else status.st_mtime_ns
-    milliseconds = -(-nanoseconds // 1_000_000)
-    return _EPOCH + timedelta(milliseconds=min(max(milliseconds, _FIRST_SECOND * 1000), _LAST_SECOND * 1000))
+    """The time that counts as the age of a file or directory, as in `_walk`."""
+    return _EPOCH + timedelta(milliseconds=age_ms(status, age_by is AgeBy.CHANGE))
 
 
 def translated(exc: OSError, address: str) -> StorageError:

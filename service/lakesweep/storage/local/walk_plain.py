@@ -17,15 +17,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from lakesweep.storage.local.unlink_plain import NotOpened, open_below, open_top, refuse_nul
+from lakesweep.storage.local.unlink_plain import NotOpened, age_ms, open_below, open_top, refuse_nul
 
 _MOST_ROWS = 1 << 20
 _TEXT_PER_READ = 16 << 20
 """Bytes of paths after which a read ends early: memory is bounded however long they are."""
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """The directory vanished, or was replaced by a file or a link: nothing to list there."""
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The years 1 and 9999. An overflow must not turn a future time into a past one."""
 
 
 class Rows:
@@ -241,7 +239,7 @@ class Reader:
             self._tree.skip()
             return
         below = b"%s/%s" % (self._path, name) if self._path else name
-        rows.append(self._tree.prefix + below, status.st_size, _age_ms(status, self._tree.by_change))
+        rows.append(self._tree.prefix + below, status.st_size, age_ms(status, self._tree.by_change))
 
 
 def open_directory(root: bytes, below: bytes) -> int:
@@ -255,22 +253,6 @@ def open_directory(root: bytes, below: bytes) -> int:
         raise OSError(exc.errno, exc.strerror) from exc  # as the subclass for its errno
     finally:
         os.close(handle)
-
-
-def _age_ms(status: os.stat_result, by_change: bool) -> int:
-    """`mv` and `cp -p` keep the old mtime; only the kernel sets the ctime."""
-    modified = _in_ms(status.st_mtime_ns)
-    return max(modified, _in_ms(status.st_ctime_ns)) if by_change else modified
-
-
-def _in_ms(at_ns: int) -> int:
-    """Rounded up: a file may look a millisecond younger than it is, never older."""
-    seconds = at_ns // 1_000_000_000
-    if seconds > _LAST_SECOND:
-        return _LAST_SECOND * 1000
-    if seconds < _FIRST_SECOND:
-        return _FIRST_SECOND * 1000
-    return -(-at_ns // 1_000_000)
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -123,7 +123,7 @@ class S3Connection:
         """The client for a request about this address. What it raises is translated; `action` is the permission that
         is needed."""
         client = await self.client()
-        with translating(address, self.endpoint, action):
+        with translating(address, self.endpoint, action, attempts=self._attempts):
             yield client
 
     @property

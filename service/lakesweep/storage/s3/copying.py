@@ -41,7 +41,7 @@ class Stored:
     """Properties that a copy in one request keeps by itself."""
     checksums: dict[str, str] = field(default_factory=dict)
 
-    def is_surely(self, other: Stored) -> bool:
+    def has_same_bytes(self, other: Stored) -> bool:
         """Do both have the same bytes, by their digests?"""
         shared = self.checksums.keys() & other.checksums.keys()
         if self.size_bytes != other.size_bytes or any(self.checksums[one] != other.checksums[one] for one in shared):
@@ -101,7 +101,7 @@ class Copier:
         if copied.size_bytes != stored.size_bytes or copied.etag != etag:
             return False
         comparable = (copied.has_digest and stored.has_digest) or copied.checksums.keys() & stored.checksums.keys()
-        return copied.is_surely(stored) if comparable else True
+        return copied.has_same_bytes(stored) if comparable else True
 
     async def _at_once(self, source: Location, target: Location, stored: Stored) -> str:
         async with self._connection.calling(target.raw, "s3:PutObject") as client:

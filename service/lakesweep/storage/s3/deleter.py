@@ -70,7 +70,7 @@ class _Bucket:
         if not kept:
             return keys, Answer(final={}, again={})
         results = {key: kept[self.paths[key]] for key in keys if self.paths[key] in kept}
-        final: KeyResults = {key: KeyResult(one.fate, one.why) for key, one in results.items()}
+        final: KeyResults = {key: KeyResult(one.status, one.why) for key, one in results.items()}
         return [key for key in keys if key not in results], Answer(final=final, again={})
 
     @contextmanager
@@ -98,7 +98,7 @@ class _Bucket:
 
 
 class S3Deleter:
-    """Deletes objects. All calls and all deleters of one gate share its pace: a deleter lives for one sweep, but a
+    """Deletes objects. All calls and all deleters of one gate share its limits: a deleter lives for one sweep, but a
     store throttles for longer."""
 
     def __init__(self, options: S3Options, gate: Gate | None = None, sleep: Sleep = asyncio.sleep) -> None:
@@ -107,7 +107,7 @@ class S3Deleter:
         self._workers = options.delete_concurrency
         self._places = asyncio.Semaphore(options.delete_concurrency)
         self._gate = gate or delete_gate(options.delete_concurrency, sleep)
-        self.pace = self._gate.pace
+        self.limits = self._gate.limits
         self._quiet = True
         """False once a store sends nothing at all in quiet mode: each page would be sent twice."""
         self._frees: set[str] = set()
@@ -126,7 +126,7 @@ class S3Deleter:
         }
         results = [final[bucket][key] for bucket, key in places]
         return [
-            Deleted(path=path, fate=one.status, why=one.why, kind=one.kind, went=one.went, delete_marker=one.marker)
+            Deleted(path=path, status=one.status, why=one.why, kind=one.kind, went=one.went, delete_marker=one.marker)
             for path, one in zip(paths, results, strict=True)
         ]
 
@@ -141,7 +141,7 @@ class S3Deleter:
         waiting = deque(bucket.paths)
         final: KeyResults = {}
         tries: Counter[str] = Counter()
-        workers = min(self._workers, -(-len(waiting) // self.pace.page_size))
+        workers = min(self._workers, -(-len(waiting) // self.limits.page_size))
         async with aio.task_group() as tasks:
             for _ in range(workers):
                 tasks.create_task(self._work_off(bucket, waiting, final, tries), name=f"delete in {bucket.name}")
@@ -152,7 +152,7 @@ class S3Deleter:
         failures = 0
         while waiting:
             async with self._places, self._gate.enter() as began:
-                page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
+                page = [waiting.popleft() for _ in range(min(self.limits.page_size, len(waiting)))]
                 answer = await self._delete_keys(bucket, page)
             final.update(answer.final)
             for key, failed in answer.again.items():
@@ -163,7 +163,7 @@ class S3Deleter:
                     final[key] = failed
             if not answer.again:
                 failures = 0
-                self._gate.calm(began)
+                self._gate.record_success(began)
                 continue
             failures += 1
             if answer.throttled:
@@ -262,7 +262,10 @@ class S3Deleter:
 
     def _not_the_stores(self, address: str) -> Unavailable:
         """A proxy in front of a store may answer 200 to everything: that does not prove that a key is gone."""
-        return Unavailable(address, f"{self._connection.endpoint} answered a delete in a way that no object store does")
+        endpoint = self._connection.endpoint
+        return Unavailable(
+            address, f"{endpoint} did not answer a delete as object stores do; a proxy may have answered"
+        )
 
 
 def _places(paths: Sequence[str]) -> list[tuple[str, str]]:

@@ -65,8 +65,9 @@ def kind_of(code: str) -> FailureKind:
 
 
 @contextmanager
-def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
-    """Translate whatever the client raises inside the block. `action` is the permission that is needed."""
+def translating(address: str, endpoint: str, action: str, *, attempts: int = 1) -> Iterator[None]:
+    """Translate whatever the client raises inside the block. `action` is the permission that is needed, and `attempts`
+    how often the client tries a request that is not answered."""
     try:
         yield
     except boto.ClientError as exc:
@@ -79,16 +80,23 @@ def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
     except (boto.ProfileNotFound, boto.ConfigNotFound, boto.ConfigParseError, boto.InvalidConfigError) as exc:
         raise SettingsError(f"storage.s3: {exc}") from exc
     except (boto.IncompleteReadError, boto.ResponseStreamingError, aiohttp.ClientPayloadError) as exc:
-        raise Unavailable(address, f"the answer of {endpoint} was cut off: {exc}") from exc
+        raise _unanswered(exc, address, f"the answer of {endpoint} was cut off", attempts) from exc
     except (boto.HTTPClientError, boto.ConnectionError, aiohttp.ClientError, TimeoutError, OSError) as exc:
-        raise Unavailable(address, f"{endpoint} does not answer: {exc}") from exc
+        raise _unanswered(exc, address, f"{endpoint} does not answer", attempts) from exc
     except boto.BotoCoreError as exc:
         raise StorageError(address, f"the request to {endpoint} could not be sent: {exc}") from exc
 
 
+def _unanswered(exc: Exception, address: str, what: str, attempts: int) -> Unavailable:
+    failed = Unavailable(address, f"{what}: {exc}")
+    failed.tried_again = attempts > 1 and isinstance(exc, boto.HTTPClientError | boto.ConnectionError)
+    return failed
+
+
 def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str) -> StorageError:
     code = error_code(exc)
-    status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    metadata = exc.response.get("ResponseMetadata", {})
+    status = int(metadata.get("HTTPStatusCode", 0))
     message = exc.response.get("Error", {}).get("Message") or "no message"
     what = f"{endpoint} answers {code}: {message}"
     meanings: tuple[tuple[bool, type[StorageError], str], ...] = (
@@ -103,7 +111,11 @@ def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str)
         (status >= 500 or is_passing(code), Unavailable, what),
         (True, StorageError, what),
     )
-    return next(kind(address, why) for applies, kind, why in meanings if applies)
+    failed = next(kind(address, why) for applies, kind, why in meanings if applies)
+    if isinstance(failed, Unavailable):
+        # After very many failures the client stops repeating requests: nobody else may go on then.
+        failed.tried_again = bool(metadata.get("RetryAttempts") or metadata.get("RetryQuotaReached"))
+    return failed
 
 
 def _is_stores_own(exc: boto.ClientError, code: str) -> bool:

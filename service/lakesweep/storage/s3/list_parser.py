@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.ports.storage import LISTING_SCHEMA
-from lakesweep.storage.s3.keys import decoded_keys, mend, unquote_strictly
+from lakesweep.storage.key_encoding import decoded_keys, unescape, unquote_strictly
 
 _END = b"</ListBucketResult>"
 _ERROR = re.compile(rb"\s*(<\?xml[^>]*\?>\s*)?<Error[\s>]")
@@ -116,7 +116,7 @@ def _columns(body: bytes) -> dict[str, pa.StringArray]:
             columns[name] = pa.nulls(len(opened), pa.string())
             continue
         if len(places) != len(opened):
-            raise DamagedPage(f"{len(opened)} entries hold {len(places)} times {name}")
+            raise DamagedPage(f"{len(opened)} entries contain {name} {len(places)} times")
         # One for each entry, and inside that entry: so no value can move into another row.
         if not pc.all(pc.and_(pc.greater(places, opened), pc.less(places, closed))).as_py():
             raise DamagedPage(f"an entry without {name}")
@@ -167,7 +167,7 @@ def _text(body: bytes, name: bytes) -> str | None:
 
 
 def _without_entities(texts: pa.StringArray) -> pa.StringArray:
-    return mend(texts, "&", _FREQUENT_ENTITIES, _resolve_entities)
+    return unescape(texts, "&", _FREQUENT_ENTITIES, _resolve_entities)
 
 
 def _resolve_entities(text: str) -> str:

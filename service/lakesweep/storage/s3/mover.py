@@ -34,7 +34,7 @@ _KEY_BYTES = 1024
 
 
 class S3Mover:
-    """Moves objects. A deleter deletes the sources, at its pace and under its conditions."""
+    """Moves objects. A deleter deletes the sources, within its limits and under its conditions."""
 
     def __init__(self, options: S3Options, gate: Gate | None = None) -> None:
         self._connection = S3Connection(options, attempts=options.attempts)
@@ -56,7 +56,7 @@ class S3Mover:
             return await self._to_versions([move.source for move in moves], conditions)
         if any(versioned):
             why = "some of these objects are in a bucket with versioning and some are not"
-            return [Deleted(path=move.source, fate=DeleteStatus.FAILED, why=why) for move in moves]
+            return [Deleted(path=move.source, status=DeleteStatus.FAILED, why=why) for move in moves]
         return await self._move(moves, conditions, finish=True)
 
     async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
@@ -93,7 +93,7 @@ class S3Mover:
 
     def _noted(self, page: list[Deleted]) -> list[Deleted]:
         for one in page:
-            if one.fate is DeleteStatus.DELETED:
+            if one.status is DeleteStatus.DELETED:
                 bucket = Location.parse(one.path).authority
                 if one.delete_marker:
                     self._seen_to_keep.add(bucket)
@@ -129,16 +129,16 @@ class S3Mover:
         try:
             stored = await self._copier.find(Location.parse(path))
             if stored is None:
-                return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+                return Deleted(path=path, status=DeleteStatus.ALREADY_GONE)
             judged = conditions.etags.get(path) if conditions else None
             if judged is not None and stored.etag != judged:
-                return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+                return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
             taken = await self._taken(move, stored, finish=finish)
         except StorageError as exc:
             if isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in CHANGED:
-                return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
-        return Deleted(path=path, fate=DeleteStatus.SPARED, why=TAKEN) if taken else stored
+                return Deleted(path=path, status=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+            return Deleted(path=path, status=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
+        return Deleted(path=path, status=DeleteStatus.SPARED, why=TAKEN) if taken else stored
 
     async def _taken(self, move: Move, stored: Stored, *, finish: bool) -> bool:
         """Copy unless the target exists. With `finish` an identical object at the target is our own copy whose response
@@ -150,23 +150,23 @@ class S3Mover:
             return True
         if await self._copier.copy(source, target, stored):
             return False
-        return not (finish and (await self._copier.look(target)).is_surely(stored))
+        return not (finish and (await self._copier.look(target)).has_same_bytes(stored))
 
     async def _uncover(self, marker: Marker) -> Deleted:
         path, place = marker.path, Location.parse(marker.path)
         client = await self._connection.client()
         try:
             if await self._copier.find(place) is not None:
-                return Deleted(path=path, fate=DeleteStatus.SPARED, why=TAKEN)
+                return Deleted(path=path, status=DeleteStatus.SPARED, why=TAKEN)
             if why := await self._why_not(place, marker.version):
-                return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE, why=why)
+                return Deleted(path=path, status=DeleteStatus.ALREADY_GONE, why=why)
             with translating(path, self._connection.endpoint, "s3:DeleteObjectVersion"):
                 await client.delete_object(Bucket=place.authority, Key=place.path, VersionId=marker.version)
             if await self._copier.find(place) is None:
-                return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE, why=_NO_VERSION)
+                return Deleted(path=path, status=DeleteStatus.ALREADY_GONE, why=_NO_VERSION)
         except StorageError as exc:
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
-        return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.VERSIONS)
+            return Deleted(path=path, status=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
+        return Deleted(path=path, status=DeleteStatus.DELETED, went=Went.VERSIONS)
 
     async def _why_not(self, place: Location, version: str) -> str | None:
         """Why to remove this would bring nothing back, if so. It must be a delete marker, the newest of its key, and
@@ -212,10 +212,10 @@ def _unkept(path: str, lost: str) -> Deleted:
         f"the bucket says that it keeps versions, but it kept no version of {lost}: the trash cannot work there, and "
         "nothing more is deleted; see whether versioning is suspended or leaves out this prefix"
     )
-    return Deleted(path=path, fate=DeleteStatus.FAILED, why=why)
+    return Deleted(path=path, status=DeleteStatus.FAILED, why=why)
 
 
 def _moved(answer: Deleted) -> Deleted:
     """The object is in the trash. Its delete marker is not reported: a restore would look for the version behind it,
     not in the trash."""
-    return replace(answer, went=Went.TRASH, delete_marker=None) if answer.fate is DeleteStatus.DELETED else answer
+    return replace(answer, went=Went.TRASH, delete_marker=None) if answer.status is DeleteStatus.DELETED else answer

@@ -28,7 +28,7 @@ class S3Options:
     compare_etags: bool = True
     connect_timeout_seconds: float = 10
     read_timeout_seconds: float = 60
-    attempts: int = 4
+    attempts: int = 5
     """Attempts of one request, including the first; throttled requests slow the client down (adaptive mode)."""
 
 

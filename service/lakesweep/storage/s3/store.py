@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -51,12 +51,12 @@ class S3Storage:
         return self.list_part(Part(root=root, prefix=root.as_directory().path))
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        return await Division(await self._fetching(root), root, may_split=_sorts(root)).parts(wanted)
+        return await Division(self._fetching(root), root, may_split=_sorts(root)).parts(wanted)
 
     async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         root = part.root
         listing = Listing(
-            await self._fetching(root),
+            self._fetching(root),
             root.raw,
             part,
             concurrency=self._options.listing_concurrency,
@@ -70,18 +70,16 @@ class S3Storage:
 
     async def directories(self, root: Location) -> Sequence[str]:
         prefix = root.as_directory().path
-        pages = pages_of(await self._fetching(root), root.raw, Prefix=prefix, Delimiter="/")
+        pages = pages_of(self._fetching(root), root.raw, Prefix=prefix, Delimiter="/")
         return sorted({name async for page in pages for one in page.prefixes if (name := one[len(prefix) : -1])})
 
     async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
-        fetch, prefix = await self._fetching(root), root.as_directory().path
+        fetch, prefix = self._fetching(root), root.as_directory().path
         return sorted(await named_directories(fetch, prefix, names, sorts=_sorts(root)))
 
-    async def _fetching(self, root: Location) -> FetchPage:
-        client = await self._lists.client()
-
+    def _fetching(self, root: Location) -> FetchPage:
         async def fetch(**parameters: str) -> Page:
-            with translating(root.raw, self._lists.endpoint, "s3:ListBucket"):
+            async with self._lists.calling(root.raw, "s3:ListBucket") as client:
                 answer = await client.list_objects_v2(
                     Bucket=root.authority, MaxKeys=self._options.page_size, **parameters
                 )
@@ -97,7 +95,7 @@ class S3Storage:
         """The whole object; a large one in concurrent ranges, all of the same version."""
         async with self._objects.calling(location.raw, "s3:GetObject") as client:
             answer = await client.get_object(Bucket=location.authority, Key=location.path)
-            async with answer["Body"] as body:
+            async with self._body(location, answer) as body:
                 size, etag = int(answer["ContentLength"]), answer.get("ETag")
                 if limit is not None and size > limit:
                     raise TooLarge(location.raw, limit)
@@ -118,7 +116,7 @@ class S3Storage:
             answer = await client.get_object(
                 Bucket=location.authority, Key=location.path, Range=f"bytes={start}-{end - 1}", IfMatch=etag
             )
-            async with answer["Body"] as body:
+            async with self._body(location, answer) as body:
                 data: bytes = await body.read()
         requests.sent("bytes_read", len(data))
         if answer.get("ETag", etag) != etag:  # some stores do not know If-Match
@@ -126,6 +124,13 @@ class S3Storage:
         if len(data) != end - start:
             raise Unavailable(location.raw, f"received {len(data)} bytes instead of {end - start}")
         return data
+
+    @asynccontextmanager
+    async def _body(self, location: Location, answer: dict[str, Any]) -> AsyncIterator[Any]:
+        """The client does not try again if a body breaks off; the wrapper around every store does."""
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            async with answer["Body"] as body:
+                yield body
 
     async def stat(self, location: Location) -> StoredObject:
         """Size, time and etag. S3 gives whole seconds here and milliseconds in listings."""
@@ -146,7 +151,7 @@ class S3Storage:
         if not _sorts(one):
             return await stat_or_none(self, one), await stat_or_none(self, other)
         found: dict[str, StoredObject] = {}
-        async for page in pages_between(await self._fetching(one), one.raw, one.path, other.path):
+        async for page in pages_between(self._fetching(one), one.raw, one.path, other.path):
             for place in (one, other):
                 at = pc.index(page.keys, place.path).as_py()
                 if at >= 0:

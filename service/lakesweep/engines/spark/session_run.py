@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class TableRun:
+class SessionRun:
     """One table's run in the session: its label, its steps and their times."""
 
     pipeline: Steps
@@ -36,13 +36,13 @@ class TableRun:
         self.laps: dict[str, float] = {}
         self._runtime = runtime
         self._table = job.ref.label
-        self._tell = job.tell
+        self._report_step = job.report_step
         self._id = Path(job.rows_path).stem
         self._last = time.perf_counter()
 
     async def step(self, phase: str, work: Callable[[SparkSession], T]) -> T:
         """Run some work on Spark under this run's name."""
-        self._tell(phase)
+        self._report_step(phase)
         label = JobLabel(group=f"lakesweep-{self._id}", description=f"{self._table}: {phase} (run {self._id})")
         done = await self._runtime.run(self.session, label, work)
         self.lap(phase.replace(" ", "_"))

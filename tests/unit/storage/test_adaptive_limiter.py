@@ -1,4 +1,4 @@
-"""The pace of deletes: shrinks fast, grows slowly, never leaves its bounds."""
+"""The request limits of deletes: they shrink fast, grow slowly, never leave their bounds."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from contextlib import AsyncExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.storage.adaptive_limiter import Gate, Pace
+from lakesweep.storage.adaptive_limiter import Gate, RequestLimits
 
 
 def test_throttling_halves_both_at_once():
-    pace = Pace(page_size=1000, concurrency=8)
-    pace.throttled()
-    assert (pace.page_size, pace.concurrency) == (500, 4)
+    limits = RequestLimits(page_size=1000, concurrency=8)
+    limits.throttled()
+    assert (limits.page_size, limits.concurrency) == (500, 4)
 
 
 def test_calm_brings_one_step_at_a_time():
-    pace = Pace(page_size=1000, concurrency=8)
-    pace.throttled()
+    limits = RequestLimits(page_size=1000, concurrency=8)
+    limits.throttled()
     steps = []
     for _ in range(10):
-        pace.succeeded()
-        steps.append((pace.page_size, pace.concurrency))
+        limits.succeeded()
+        steps.append((limits.page_size, limits.concurrency))
     assert steps == [(500, 4)] * 4 + [(600, 5)] * 5 + [(700, 6)]
 
 
 @given(st.integers(1, 1000), st.integers(1, 64), st.lists(st.booleans(), max_size=200))
-def test_the_pace_stays_within_its_bounds(page_size, concurrency, calm):
-    pace = Pace(page_size=page_size, concurrency=concurrency)
-    for good in calm:
-        pace.succeeded() if good else pace.throttled()
-        assert 1 <= pace.page_size <= page_size
-        assert 1 <= pace.concurrency <= concurrency
+def test_the_pace_stays_within_its_bounds(page_size, concurrency, record_success):
+    limits = RequestLimits(page_size=page_size, concurrency=concurrency)
+    for good in record_success:
+        limits.succeeded() if good else limits.throttled()
+        assert 1 <= limits.page_size <= page_size
+        assert 1 <= limits.concurrency <= concurrency
 
 
-async def test_the_gate_follows_the_pace():
-    pace = Pace(page_size=10, concurrency=4)
-    gate = Gate(pace)
+async def test_the_gate_follows_the_limits():
+    limits = RequestLimits(page_size=10, concurrency=4)
+    gate = Gate(limits)
     inside, most = 0, []
 
     async def visit() -> None:
@@ -53,8 +53,8 @@ async def test_the_gate_follows_the_pace():
     await asyncio.gather(*(visit() for _ in range(40)))
     assert max(most) == 4
     most.clear()
-    pace.throttled()
-    pace.throttled()
+    limits.throttled()
+    limits.throttled()
     await asyncio.gather(*(visit() for _ in range(40)))
     assert max(most) == 1
 
@@ -66,19 +66,19 @@ async def test_requests_throttled_together_slow_down_once():
         pauses.append(seconds)
         await asyncio.sleep(0)
 
-    gate = Gate(Pace(page_size=1000, concurrency=8), sleep)
+    gate = Gate(RequestLimits(page_size=1000, concurrency=8), sleep)
     async with AsyncExitStack() as held:
         together = [await held.enter_async_context(gate.enter()) for _ in range(6)]
     await asyncio.gather(*map(gate.throttled, together))
-    assert (gate.pace.page_size, gate.pace.concurrency) == (500, 3)  # half of the six that were too much
+    assert (gate.limits.page_size, gate.limits.concurrency) == (500, 3)  # half of the six that were too much
     assert len(pauses) == 1
     async with gate.enter() as after:
         pass
     await gate.throttled(after)
-    assert (gate.pace.page_size, gate.pace.concurrency, len(pauses)) == (250, 1, 2)
+    assert (gate.limits.page_size, gate.limits.concurrency, len(pauses)) == (250, 1, 2)
     for began in together:
-        gate.calm(began)  # late news from before: not yet a reason to grow
-    assert (gate.pace.page_size, gate.pace.concurrency) == (250, 1)
+        gate.record_success(began)  # late news from before: not yet a reason to grow
+    assert (gate.limits.page_size, gate.limits.concurrency) == (250, 1)
 
 
 async def test_nobody_enters_while_a_throttled_store_is_left_alone():
@@ -88,7 +88,7 @@ async def test_nobody_enters_while_a_throttled_store_is_left_alone():
         resting.set()
         await over.wait()
 
-    gate = Gate(Pace(page_size=10, concurrency=4), sleep)
+    gate = Gate(RequestLimits(page_size=10, concurrency=4), sleep)
     async with gate.enter() as began:
         pass
     told = asyncio.create_task(gate.throttled(began))
@@ -103,7 +103,7 @@ async def test_nobody_enters_while_a_throttled_store_is_left_alone():
 
 
 async def test_a_pause_that_is_cancelled_leaves_the_gate_open():
-    gate = Gate(Pace(page_size=10, concurrency=4), lambda _seconds: asyncio.Event().wait())
+    gate = Gate(RequestLimits(page_size=10, concurrency=4), lambda _seconds: asyncio.Event().wait())
     async with gate.enter() as began:
         pass
     told = asyncio.create_task(gate.throttled(began))

@@ -17,14 +17,14 @@ from lakesweep.cleanup.addresses import Role
 from lakesweep.engines import fingerprints, manifest_fingerprints, sources
 from lakesweep.engines.fingerprints import Fingerprints
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.model.errors import EngineFailed, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.table import MatchBy
 from lakesweep.storage.memory import MemoryStorage, bucket
 
 
-class Watched(DigestCache):
+class Watched(FingerprintCache):
     """Knows which sources were loaded in full."""
 
     def __init__(self, directory):
@@ -152,13 +152,13 @@ async def test_a_source_that_only_expiring_snapshots_use_is_read_for_its_address
 async def test_fingerprints_never_replace_an_expired_source(lake, tmp_path):
     retained = lake.source(["s3://b/t/1.data"])
     expired = replace(retained, retained=False)
-    roots, cache = [Location.parse("s3://b/t")], DigestCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
+    roots, cache = [Location.parse("s3://b/t")], FingerprintCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
     scope = {"match_by": MatchBy.ADDRESS, "roots": roots, "released": pa.array([], "string")}
-    first = manifest_fingerprints.Digests(cache, [retained], **scope)
+    first = manifest_fingerprints.SourceFingerprints(cache, [retained], **scope)
     first.add(retained, addresses.place(pa.array(["s3://b/t/1.data"]), Role.READ, MatchBy.ADDRESS, roots))
     first.flush()
     first.save()
-    second = manifest_fingerprints.Digests(cache, [retained, expired], **scope)
+    second = manifest_fingerprints.SourceFingerprints(cache, [retained, expired], **scope)
     assert [batch.column("source").to_pylist() for batch in second.stored()] == [[0]]
     assert second.rest() == [expired]
 
@@ -202,7 +202,7 @@ async def test_references_are_cached_only_of_sources_that_are_needed_in_full(pla
     lake.source([lake.put("s3://b/t/1.data"), lake.put("s3://b/t/2.data")])
     lake.source([lake.put("s3://b/t/freed.data", YOUNG)], retained=False)
     await plan()
-    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
+    cache = FingerprintCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
     assert cache.load(lake.sources[0]) is None
     assert cache.load(lake.sources[1]).num_rows == 1
     assert (await plan())[2] == ["source-1"]
@@ -246,7 +246,7 @@ async def test_a_pack_forgets_sources_that_are_gone_when_new_ones_come(plan, lak
 
 
 @pytest.mark.parametrize(("name", "bytes_at_once"), [("_SAVED_AT_ONCE", 1), ("_PACKED_AT_ONCE", 1)])
-async def test_digests_are_all_there_however_they_are_saved(plan, lake, monkeypatch, name, bytes_at_once):
+async def test_fingerprints_are_all_there_however_they_are_saved(plan, lake, monkeypatch, name, bytes_at_once):
     monkeypatch.setattr(manifest_fingerprints, name, bytes_at_once)
     monkeypatch.setattr(manifest_fingerprints, "_HASHED_AT_ONCE", 2)
     for number in range(7):
@@ -304,11 +304,11 @@ async def test_sources_that_cannot_be_cached_leave_the_pack_alone(plan, lake, tm
 async def test_two_processes_that_save_one_pack_lose_digests_but_never_mix_them(lake, tmp_path):
     """Each has read its own state of the table; whoever saves last has left what it knows."""
     ones = [lake.source([f"s3://b/t/{number}.data"]) for number in range(4)]
-    cache = DigestCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
+    cache = FingerprintCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
 
     def started(sources):
         scope = {"match_by": MatchBy.ADDRESS, "roots": [Location.parse("s3://b/t")], "released": pa.array([], "string")}
-        found = manifest_fingerprints.Digests(cache, sources, **scope)
+        found = manifest_fingerprints.SourceFingerprints(cache, sources, **scope)
         assert list(found.stored()) == []
         for source in sources:
             found.add(source, addresses.place(pa.array([spelled(source)]), Role.READ, MatchBy.ADDRESS, scope["roots"]))
@@ -343,5 +343,5 @@ def test_a_plan_with_a_used_cache_is_the_plan_without_one(cycles, tmp_path_facto
     for retained, expired, released in cycles:
         lake.sources = [replace(every[number], retained=number in retained) for number in retained | expired]
         lake.released = [files[number] for number in released]
-        cache = DigestCache(folder / "cache", limit_bytes=10**8, key=b"k" * 32)
+        cache = FingerprintCache(folder / "cache", limit_bytes=10**8, key=b"k" * 32)
         assert plan(cache) == plan(None)
