@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench import compare_delta, compare_iceberg, compare_paimon, results
-from tests.bench.comparing import BUCKET, Bench, Size
+from tests.bench import compare_delta, compare_iceberg, compare_paimon, distance, results
+from tests.bench.comparing import AWAY_SECONDS, BUCKET, Bench, Size
 from tests.servers import seaweedfs
 
 SHORT = {
@@ -31,6 +31,7 @@ FULL = {
         Size(files=100_000, s3=True),
         Size(files=1_000_000),
         Size(files=1_000_000, s3=True),
+        Size(files=1_000_000, s3=True, far=True),
         Size(files=10_000_000),
     ],
     "delta": [
@@ -68,14 +69,19 @@ def main() -> int:
     )
     parser.add_argument("--local", action="store_true", help="local tables only")
     parser.add_argument("--s3", action="store_true", help="tables on S3 only")
+    parser.add_argument("--far", action="store_true", help="only tables on an S3 store that is far away")
     options = parser.parse_args()
     sizes = SHORT if options.short else FULL
-    with tempfile.TemporaryDirectory(prefix="lakesweep-bench-") as scratch, _server(Path(scratch)) as server:
-        bench = Bench(work=Path(scratch), server=server, docs=options.docs)
+    with (
+        tempfile.TemporaryDirectory(prefix="lakesweep-bench-") as scratch,
+        _server(Path(scratch)) as server,
+        distance.away(server.endpoint_url, AWAY_SECONDS) as far,
+    ):
+        bench = Bench(work=Path(scratch), server=server, far_endpoint=far, docs=options.docs)
         for name in options.only or COMPARE:
             chosen = [size for size in sizes[name] if _wanted(size, options.files)]
             chosen = [size for size in chosen if not (options.local if size.s3 else options.s3)]
-            COMPARE[name](bench, chosen)
+            COMPARE[name](bench, [size for size in chosen if size.far or not options.far])
     print(results.table(bench.found))
     return 0
 

@@ -115,7 +115,7 @@ def _register(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake) ->
     s3 = None
     if size.s3 and bench.server:
         s3 = {
-            "endpoint": bench.server.endpoint_url,
+            "endpoint": bench.endpoint(size),
             "access_key": seaweedfs.ACCESS_KEY,
             "secret_key": seaweedfs.SECRET_KEY,
         }

@@ -23,6 +23,10 @@ WARM_UP = 1000
 """Files of the table that every peer works through before it is measured."""
 
 
+AWAY_SECONDS = 0.05
+"""How much later a far store answers. AWS names 100 to 200 ms for small objects; a fast answer takes 20."""
+
+
 class Different(RuntimeError):
     """The two sides disagree, or both are wrong."""
 
@@ -33,13 +37,16 @@ class Size:
 
     files: int
     s3: bool = False
+    far: bool = False
+    """Whether the store answers as late as one in a data center (`AWAY_SECONDS`)."""
     spark: bool = True
     """Whether Delta's Spark takes part: it needs minutes where the others need seconds."""
 
     @property
     def label(self) -> str:
         count = f"{self.files // 1_000_000}M" if self.files >= 1_000_000 else f"{self.files // 1000}k"
-        return f"{count}, {'S3' if self.s3 else 'local'}"
+        store = f"S3 {AWAY_SECONDS * 1000:.0f} ms away" if self.far else "S3" if self.s3 else "local"
+        return f"{count}, {store}"
 
 
 @dataclass(kw_only=True)
@@ -48,6 +55,8 @@ class Bench:
 
     work: Path
     server: seaweedfs.SeaweedFS | None
+    far_endpoint: str = ""
+    """The same server, `AWAY_SECONDS` away."""
     docs: Path | None = None
     found: list[Result] = field(default_factory=list)
     _places: int = 0
@@ -74,6 +83,11 @@ class Bench:
     def requests(self, size: Size) -> Callable[[], int] | None:
         """What counts the requests on S3."""
         return self.server.requests if size.s3 and self.server else None
+
+    def endpoint(self, size: Size) -> str:
+        """Where both sides reach the store of this table."""
+        assert self.server is not None
+        return self.far_endpoint if size.far else self.server.endpoint_url
 
     def config(self, size: Size, settings: dict[str, Any]) -> Path:
         """A settings file, and nothing remembered."""
@@ -128,7 +142,7 @@ class Bench:
     def _storage_settings(self, size: Size) -> dict[str, Any]:
         if not size.s3 or self.server is None:
             return {"storage": {"local": {"age_by": "modification"}}}
-        return {"storage": {"s3": {"endpoint_url": self.server.endpoint_url, "path_style": True}}}
+        return {"storage": {"s3": {"endpoint_url": self.endpoint(size), "path_style": True}}}
 
 
 def same(who: str, found: set[str], planted: set[str]) -> None:

@@ -7,13 +7,14 @@ The keys are `t/data/<page>-<number>-….parquet`, a thousand to a page, in key 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from urllib.parse import parse_qs
+
+from tests.bench.own_process import serving
 
 BUCKET = "lake"
 PREFIX = "t/data/"
@@ -127,13 +128,6 @@ def _run(shape: Shape, ready: Connection) -> None:
 
 @contextmanager
 def running(shape: Shape) -> Iterator[str]:
-    """The endpoint of a server, ended by its process id."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_run, args=(shape, there), daemon=True)
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{here.recv()}"
-    finally:
-        process.kill()
-        process.join()
+    """The endpoint of a server."""
+    with serving(_run, shape) as port:
+        yield f"http://127.0.0.1:{port}"
