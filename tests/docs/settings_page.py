@@ -29,8 +29,8 @@ A setting's variable is `LAKESWEEP_`, then its sections and its name, joined by 
 array is given as JSON: `LAKESWEEP_TENANTS='[{"id": "acme", "root": "s3://lake/acme"}]'`.
 
 **Levels.** A setting with several levels can be given again for a tenant, a dataset or a table, and the most
-specific one applies: global < tenant < dataset < table. For `dry_run` and `deletion` the safer one applies: true, or
-`trash`, at any level wins.
+specific one applies: global < tenant < dataset < table. For three settings the safest value at any
+level applies: true for `dry_run`, `trash` for `deletion`, the longest `ghost_grace_hours`.
 Settings with the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-apply) what applies
 to a table and which level gave it.
 """

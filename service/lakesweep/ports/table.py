@@ -98,6 +98,7 @@ class TableState:
     roots: tuple[Location, ...]
     """Every place where this table may own files, none inside another."""
     snapshots: tuple[Snapshot, ...]
+    """The states that are retained now, in no promised order; in Paimon without those of branches. A ghost has none."""
     layout: Layout
     minimum_age: timedelta = timedelta(0)
     """The format's own retention of unreferenced files, if it has one. The longer of it and the grace period
