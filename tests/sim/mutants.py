@@ -1,9 +1,10 @@
 """The catalogue of mutants: holes that were closed once, opened again in memory, to see that the simulator finds them.
 
 A mutant rewrites source text of product modules. What it rewrites is named by module, function and text; if one of them
-is not there exactly once, applying it fails: a mutant can not rot in silence. `install` rewrites modules while they are
-imported, and must come before the product's first import. `apply` gives functions that are imported already their
-new code, and takes no time; it cannot change what a module does while it is imported. Each mutant has its own process.
+is not there exactly once, applying it fails, so nobody overlooks an outdated mutant. `install` rewrites modules while
+they are imported, and must come before the product's first import. `apply` gives functions that are imported already
+their new code, and takes no time; it cannot change what a module does while it is imported. Each mutant has its own
+process.
 """
 
 from __future__ import annotations

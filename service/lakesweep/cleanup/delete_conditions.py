@@ -62,7 +62,7 @@ class Shared:
 
 class HeadReads:
     """Reads the table during a sweep, one read after the other. A request to delete always needs a new read. A batch
-    starts from the read that the batch before it made after it was journalled; so a batch takes one read, not two."""
+    uses the read that was made after the previous batch was journalled, so it takes one read, not two."""
 
     def __init__(self, read: Revalidate) -> None:
         self._read = read

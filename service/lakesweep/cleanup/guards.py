@@ -31,7 +31,7 @@ def cutoff(policy: CleanupPolicy, minimum_age: timedelta, now: datetime, store_n
 
 
 def check_clock(policy: CleanupPolicy, now: datetime, store_now: datetime) -> Refusal | None:
-    """Ages are worthless when the two clocks disagree by more than a little."""
+    """Ages mean nothing if the two clocks differ by more than `max_clock_skew`."""
     skew = abs(now - store_now)
     if skew <= policy.max_clock_skew:
         return None
@@ -128,9 +128,9 @@ def check_plan(
     new_place: str | None = None,
     is_approved: bool = False,
 ) -> Refusal | None:
-    """Everything that must hold of a finished plan, gravest first. The ceilings do not count what a person approved; no
-    other guard looks at approvals, except that a ghost's plan must itself be approved, exactly as it is
-    (`is_approved`). `new_place` says why the table's place may be somebody else's, if it may."""
+    """Everything that must be true of a finished plan, the most serious first. The ceilings do not count what a person
+    approved; no other guard looks at approvals, except that a ghost's plan must itself be approved, exactly as it is
+    (`is_approved`). `new_place` is the reason why the table's place may be somebody else's, if there is one."""
     return (
         _check_view(plan, state)
         or _check_missing(plan, policy)

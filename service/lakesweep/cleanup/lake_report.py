@@ -187,7 +187,7 @@ def _share(number: int, part: int, whole: int) -> int:
 
 
 def _problem(known: KnownTable) -> tuple[str | None, documents.InTheWay | None]:
-    """The most serious thing that stands in the way. A person is needed if it would otherwise stay for ever."""
+    """The most serious thing that stops a table from being cleaned. A person is needed if it does not end by itself."""
     last = known.last
     if known.unreadable is not None:
         return known.unreadable, _why("unreadable", "Check the dataset's catalog or location.", needs_person=True)

@@ -11,8 +11,9 @@ rows from that plan. What a run may write to it depends on how the run ended:
     dry run   what it saw unreferenced; files of snapshots that it only would have expired are still referenced
     else      nothing new, and only what it saw unreferenced again stays in: a failed run never matures a file
 
-A run that saw a file referenced therefore resets it. A ledger that cannot be read counts as empty: all begins anew. So
-does one that is not what was written: its name, which only the state store knows, ends in the digest of its bytes.
+A run that saw a file referenced therefore resets it. A ledger that cannot be read counts as empty: every file starts
+again. So does one that is not what was written: its name, which only the state store knows, ends in the digest of its
+bytes.
 """
 
 from __future__ import annotations

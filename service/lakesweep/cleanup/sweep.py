@@ -252,7 +252,7 @@ class Sweep:
 
 
 async def _finish(running: set[asyncio.Task[None]]) -> None:
-    """Wait for every running batch, also after one of them met a bug; then let the bug out."""
+    """Wait for every running batch, also after one of them met a bug; then raise that error."""
     outcomes = await asyncio.gather(*running, return_exceptions=True)
     running.clear()
     for outcome in outcomes:

@@ -32,7 +32,11 @@ async def pause(
     reason: options.Reason = None,
     until: Annotated[
         str | None,
-        Option("--until", metavar="TIME", help="When it ends by itself, like 2026-12-24T18:00; UTC if no zone."),
+        Option(
+            "--until",
+            metavar="TIME",
+            help="When it ends by itself, such as 2026-12-24T18:00; UTC unless it has a zone.",
+        ),
     ] = None,
     lasts: Annotated[str | None, Option("--for", metavar="SPAN", help="How long it lasts: 90m, 12h, 3d or 2w.")] = None,
     force: Annotated[

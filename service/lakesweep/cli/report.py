@@ -1,4 +1,4 @@
-"""`lakesweep report`: what the whole lake holds, what could go, and what stands in the way."""
+"""`lakesweep report`: what the whole lake stores, what could be deleted, and what prevents it."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _statement(tally: Tally | None, counts: Sequence[lake_report.LeftoverCount])
 
 
 def _by_text(pairs: Iterable[tuple[str | None, str]]) -> list[tuple[str, str]]:
-    """Each text once, with those tenants of which it holds."""
+    """Each text once, with the tenants it is true of."""
     found: dict[str, list[str]] = {}
     for text, tenant in pairs:
         found.setdefault(text or "", []).append(tenant)

@@ -52,7 +52,7 @@ async def run(
         bool,
         Option(
             "--ghosts",
-            help="Work on ghosts with an approved plan instead of tables: exactly that plan, or nothing of it.",
+            help="Work on ghosts instead of tables: on exactly the plan that was approved, or not at all.",
         ),
     ] = False,
     details: options.Details = False,

@@ -181,7 +181,8 @@ async def approve(
     The table is planned again and everything is checked again; the files of the approved plan no longer count
     against the ceilings, for orphan_cleanup.approval_hours from now.
 
-    Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run does not wait for an approval, 4 failed.
+    Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run is not waiting for an approval,
+    4 failed.
     """
     from lakesweep.daemon import audit_factory, targets  # noqa: PLC0415 - heavy
 

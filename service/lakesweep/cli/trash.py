@@ -1,4 +1,4 @@
-"""`lakesweep trash` and `restore`: what lies in the trash, and until when; take a run back."""
+"""`lakesweep trash` and `restore`: what is in the trash, and until when; restore a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The composition root: work in, CleanupRuns out. `adapters.py` beside it turns settings into objects.
+"""The composition root. `adapters.py` beside it turns settings into objects.
 
-Commands and the daemon call it and get CleanupRuns back; a table's own trouble never raises here.
+Commands and the daemon give it work and get CleanupRuns back; the failure of a single table never raises here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real clock, and the watch over it. Everything else gets it handed in."""
+"""The real clock, and the watch over it. Everything else is given it as an argument."""
 
 from __future__ import annotations
 

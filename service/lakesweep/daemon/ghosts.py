@@ -224,7 +224,7 @@ class GhostSearch:
 
     def _work(self, place: Location, format: FormatName | None, former: str | None) -> Work:
         name = targets.without_slash(place).path.removeprefix(self.root.as_directory().path)
-        # A ghost of which only data files are left is taken for an Iceberg table: its files lie in data/.
+        # A ghost with only data files left is taken for an Iceberg table: its files are in data/.
         ref = TableRef(tenant=TenantId(self.tenant.id), dataset=GHOSTS, name=name, format=format or FormatName.ICEBERG)
         grace = ghost_grace(self.app.settings, self.tenant.id)
         table = GhostTable(ref=ref, location=place.as_directory(), format=format, hunt=self, grace=grace)

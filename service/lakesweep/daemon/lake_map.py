@@ -135,7 +135,7 @@ def owners(places: PlacesByTable) -> list[Owner]:
 
 
 def overlaps(owned: Sequence[Owner]) -> list[list[str]]:
-    """Places of different tables of which one holds the other, and places that several tables have."""
+    """Places of different tables where one contains the other, and places that several tables have."""
     found = [[one.prefix, one.prefix] for one in owned if len(one.tables) > 1]
     above: list[Owner] = []
     for one in owned:

@@ -122,7 +122,7 @@ def leftovers_note(tenant: str) -> str:
 
 
 async def _recalled_leftovers(state: StateStore, tenants: Iterable[str]) -> dict[str, TenantLeftovers]:
-    """What was counted the last time, of those tenants of which anything was."""
+    """The last counts, for each tenant that has any."""
     found: dict[str, TenantLeftovers] = {}
     for tenant in tenants:
         note = await state.recall(leftovers_note(tenant))

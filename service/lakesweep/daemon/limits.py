@@ -70,11 +70,11 @@ class Due:
     table: str
     since: datetime
     requested: bool = False
-    """By a person: it goes before the tenant's tables that are only due."""
+    """By a person: it is started before the tenant's tables that are only due."""
 
 
 class FairQueue:
-    """Gives out turns: fair between tenants, then the table that has waited longest. Remembers only turns.
+    """Decides whose turn it is: fair between tenants, then the table that has waited longest. Remembers only turns.
 
     The tenant with the fewest tables under way goes first; of several, the one whose last turn is longest ago. So a
     tenant with three tables waits for one turn of each other tenant, however many tables those have or runs people

@@ -123,7 +123,7 @@ _NAMED = 20
 
 
 def event_of(run: run_document.Run, *, done_above_bytes: int) -> str | None:
-    """Which event a finished run is, the gravest first; None if nobody needs to hear of it."""
+    """Which event a finished run is, the most serious first; None if nobody needs to know of it."""
     refused = run["refused"]
     if run["missing"]["count"]:
         return "missing"
@@ -156,7 +156,7 @@ def cloud_event(event: str, run: run_document.Run, *, source: str) -> dict[str, 
 
 
 def slack_message(event: Mapping[str, Any]) -> dict[str, str]:
-    """A text for Slack and those who take its shape. Its own marks are escaped in names."""
+    """The text for Slack and for services that accept the same form. Slack's markup characters are escaped in names."""
     run = event["data"]
     labels = {
         "missing": f"has {counted(run['missing']['count'], 'live file')} missing from storage",

@@ -94,7 +94,7 @@ class SharedFileIndex:
         """With the head that was read and the places that mattered then."""
         self._sources: dict[int, Uses] = {}
         self.unread: dict[TableRef, str] = {}
-        """Tables of which something could not be read for good, and why: they may use more than is known."""
+        """Tables of which something stays unreadable, and why: they may use more than is known."""
         self.whole: set[TableRef] = set()
         """Tables that were read completely at least once."""
         self.empty = False

@@ -21,7 +21,7 @@ from lakesweep.formats import bounds
 _RAW_DEFLATE = -15
 _GZIP = 31
 _ROOM_BYTES = 1024 * 1024
-"""Where most blocks fit when they are uncompressed; writers make blocks of 64 kB."""
+"""Enough for most blocks once they are decompressed; writers make blocks of 64 kB."""
 _COST_OF_OBJECT, _COST_OF_VALUE, _COST_OF_CHARACTER = 100, 60, 2
 """Bytes that Python needs, about, for each brace, each comma, colon or bracket, and each character of a JSON text."""
 _SURE_BYTES = 1024 * 1024

@@ -1,7 +1,7 @@
-"""Which files may go by their name alone, and which are looked at first. Pure. A name with a UUID in it is given once,
-so a file of that name is the one that the table's history means. Any other name (`part-0.parquet`, `snapshot-7`) may
-have been given again: such a file is queried for first, and its etag goes along with the delete. So is one whose size
-nobody has recorded."""
+"""Which files may be deleted by their name alone, and which are checked first. Pure. A name with a UUID is used only
+once, so a file of that name is the one that the table's history means. Any other name (`part-0.parquet`, `snapshot-7`)
+may have been used again: such a file is first checked by address, and its etag is sent with the delete. A file without
+a recorded size is checked in the same way."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from tests.sim.mutants import ALL, SERVICE, body, edit, hole
 HOLES = (
     hole(
         "no-grace",
-        "Unreferenced files go however young they are.",
+        "Unreferenced files are deleted however young they are.",
         ALL,
         edit("lakesweep.cleanup.guards", "cutoff", "- max(policy.grace_period, minimum_age)", "- minimum_age * 0"),
     ),
@@ -76,7 +76,7 @@ HOLES = (
     ),
     hole(
         "name-live-elsewhere-goes",
-        "A file whose name is live outside the table's roots goes.",
+        "A file whose name is live outside the table's roots is deleted.",
         ("iceberg",),
         edit("lakesweep.cleanup.classify", "_decide", "if elsewhere:", "if elsewhere is None:"),
     ),
@@ -170,13 +170,13 @@ HOLES = (
     ),
     hole(
         "released-again-is-not-alive",
-        "A file that the log had released at the plan and has taken back since is deleted.",
+        "A file that the log had released at the time of the plan and has added again since is deleted.",
         ("delta", "paimon"),
         edit("lakesweep.cleanup.revalidate", "Revalidator._new_keys", "keys |= self._released - released", "pass"),
     ),
     hole(
         "another-table-by-the-same-name",
-        "A table that was dropped and created anew since the plan is swept by the old plan.",
+        "A table that was dropped and created again since the plan is swept by the old plan.",
         "iceberg",
         edit(
             "lakesweep.cleanup.revalidate",
@@ -248,7 +248,7 @@ HOLES = (
     ),
     hole(
         "lent-files-go",
-        "Files that another table uses in this table's place go.",
+        "Files that another table uses in this table's place are deleted.",
         ALL,
         edit(
             "lakesweep.cleanup.mark",
@@ -266,7 +266,7 @@ HOLES = (
     ),
     hole(
         "lent-since-the-plan",
-        "Files that another table began to use after the table was marked go.",
+        "Files that another table began to use after the table was marked are deleted.",
         "iceberg",
         edit(
             "lakesweep.cleanup.check",
@@ -305,7 +305,7 @@ HOLES = (
     ),
     hole(
         "files-before-the-commit",
-        "Files of expired snapshots go before the expiry is committed.",
+        "Files of expired snapshots are deleted before the expiry is committed.",
         ("iceberg",),
         edit(
             "lakesweep.cleanup.execute",
@@ -389,7 +389,7 @@ HOLES = (
     ),
     hole(
         "unconfirmed-files-go",
-        "With confirm_after_hours a file goes although no earlier run has seen it unreferenced.",
+        "With confirm_after_hours a file is deleted although no earlier run has seen it unreferenced.",
         ALL,
         edit(
             "lakesweep.cleanup.ledger",
@@ -400,7 +400,7 @@ HOLES = (
     ),
     hole(
         "referenced-again-stays-ripe",
-        "A file that was seen unreferenced, and referenced after that, is not seen anew.",
+        "A file that was seen unreferenced, and referenced after that, does not start to wait again.",
         ALL,
         edit(
             "lakesweep.cleanup.ledger",

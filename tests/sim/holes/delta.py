@@ -19,7 +19,7 @@ _LAYOUT = "lakesweep.formats.delta.layout"
 HOLES = (
     hole(
         "delta-removed-goes-at-once",
-        "A removed file goes without waiting for the retention of removed files.",
+        "A removed file is deleted without waiting for the retention of removed files.",
         _D,
         edit(
             _STATE,
@@ -59,7 +59,7 @@ HOLES = (
     ),
     hole(
         "delta-forgotten-tombstones",
-        "A removed file whose tombstone the newest checkpoint has dropped goes before its time.",
+        "A removed file whose tombstone the newest checkpoint has dropped is deleted too early.",
         _D,
         edit(
             _LOAD,
@@ -88,7 +88,7 @@ HOLES = (
     ),
     hole(
         "delta-vector-serves-one",
-        "A file of deletion vectors goes when one of the data files that it serves is removed.",
+        "A file of deletion vectors is deleted when one of its data files is removed.",
         _D,
         edit(_LOAD, "LogReader.overruled", "held.update(found.to_pylist())", "pass"),
     ),
@@ -132,7 +132,7 @@ HOLES = (
     ),
     hole(
         "delta-unpublished-commits",
-        "What a commit names that is written under a temporary name and counts already goes.",
+        "Files are deleted that a commit names which is written under a temporary name and counts already.",
         _D,
         body("lakesweep.formats.delta.other_commits", "OtherCommits.unpublished", "return frozenset()"),
         profile="commits that are announced",
@@ -146,7 +146,7 @@ HOLES = (
     ),
     hole(
         "delta-iceberg-beside",
-        "What Iceberg metadata in the table's directory names goes.",
+        "Files that Iceberg metadata in the table's directory names are deleted.",
         _D,
         body(_VIEW, "DeltaView._named_by_iceberg", "return frozenset()"),
         profile="Iceberg beside the log",
@@ -160,7 +160,7 @@ HOLES = (
     ),
     hole(
         "delta-log-goes-too-early",
-        "Log files go before the log's retention is over.",
+        "Log files are deleted before the log's retention is over.",
         _D,
         edit(
             _RETENTION,
@@ -184,7 +184,7 @@ HOLES = (
     ),
     hole(
         "delta-last-commit-decides",
-        "A young commit goes if the one after it looks old and a checksum or checkpoint is between them.",
+        "A young commit is deleted if the one after it looks old and a checksum or checkpoint is between them.",
         _D,
         edit(_RETENTION, "boundaries", "max(youngest_ms, buffered[1]) > cutoff_ms", "buffered[1] > cutoff_ms"),
         beyond="`tests/unit/delta/test_walk.py` finds it, and none of the first 2,000 stories",
@@ -224,7 +224,7 @@ HOLES = (
     ),
     hole(
         "delta-boundary-goes-too",
-        "The commit of the version that the log begins with goes, too.",
+        "The commit of the version that the log begins with is deleted, too.",
         _D,
         edit(
             _RETENTION,
@@ -246,7 +246,7 @@ HOLES = (
     ),
     hole(
         "delta-all-old-sidecars-go",
-        "Old sidecars go although a checkpoint that stays names them.",
+        "Old sidecars are deleted although a checkpoint that stays names them.",
         _D,
         edit(
             _VIEW,
@@ -257,7 +257,7 @@ HOLES = (
     ),
     hole(
         "delta-young-sidecars-go",
-        "Sidecars of a checkpoint that is being written go.",
+        "Sidecars of a checkpoint that is being written are deleted.",
         _D,
         edit(
             _VIEW,
@@ -303,7 +303,7 @@ HOLES = (
     ),
     hole(
         "delta-log-set-back",
-        "A log that was set back to a backup gives up the files of the commits that are gone.",
+        "After a log was set back to a backup, the files of its lost commits are deleted.",
         _D,
         edit(
             _LOAD,
@@ -365,7 +365,7 @@ HOLES = (
     ),
     hole(
         "delta-ground-gone",
-        "Log files go although the checkpoint that the log is to begin with is gone.",
+        "Log files are deleted although the checkpoint that the log is to begin with no longer exists.",
         _D,
         body(_TABLE, "DeltaTable._check_ground", "return None"),
         profile="damaged checkpoints",
@@ -398,7 +398,7 @@ HOLES = (
     ),
     hole(
         "delta-change-data-is-hidden-no-more",
-        "Files of change data go without waiting for their age.",
+        "Files of change data are deleted without waiting for their age.",
         _D,
         edit(
             "lakesweep.cleanup.classify",
@@ -449,7 +449,7 @@ HOLES = (
     ),
     hole(
         "delta-oddly-named-go",
-        "Files without one of Delta's endings go without an expired remove that names them.",
+        "Files without one of Delta's endings are deleted although no expired remove names them.",
         _D,
         edit(
             _LAYOUT,

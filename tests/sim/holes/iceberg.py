@@ -18,7 +18,7 @@ _LIFELINES = "lakesweep.formats.iceberg.retention"
 HOLES = (
     hole(
         "iceberg-tags-do-not-pin",
-        "A snapshot goes although a tag points at it.",
+        "A snapshot expires although a tag points at it.",
         _I,
         edit(
             _RETENTION, "_reasons", "if ref.snapshot_id in by_id:", "if ref.snapshot_id in by_id and ref.name == MAIN:"
@@ -32,7 +32,7 @@ HOLES = (
     ),
     hole(
         "iceberg-branches-keep-their-head-only",
-        "The ancestors of a branch other than main go however young they are.",
+        "The ancestors of a branch other than main expire however young they are.",
         _I,
         edit(
             _RETENTION,
@@ -49,7 +49,7 @@ HOLES = (
     ),
     hole(
         "iceberg-staged-snapshots-go",
-        "A young snapshot that is on no branch (staged, or rolled back) goes.",
+        "A young snapshot that is on no branch (staged, or rolled back) expires.",
         _I,
         edit(
             _RETENTION,
@@ -105,7 +105,7 @@ HOLES = (
     ),
     hole(
         "iceberg-refs-go-at-once",
-        "A ref with an age limit goes before it has reached that age.",
+        "A ref with an age limit is dropped before it has reached that age.",
         _I,
         edit(
             _RETENTION, "has_outlived", "at_ms - entry.timestamp_ms > limit", "at_ms - entry.timestamp_ms > limit // 4"
@@ -113,7 +113,7 @@ HOLES = (
     ),
     hole(
         "iceberg-replaced-goes-at-once",
-        "A snapshot that was current for a month goes minutes after it was replaced.",
+        "A snapshot that was current for a month expires minutes after it was replaced.",
         _I,
         body(_RETENTION, "_floor", "return timedelta(0)"),
     ),
@@ -145,14 +145,14 @@ HOLES = (
     ),
     hole(
         "iceberg-stream-branch-goes",
-        "A branch past its age goes although a stream may come back to it.",
+        "A branch past its age is dropped although a stream may come back to it.",
         _I,
         body(_LIFELINES, "with_streams", "return list(staying)"),
         profile="branches",
     ),
     hole(
         "iceberg-stream-line-broken",
-        "A stream's newest commit stays, the snapshots between it and the head go.",
+        "A stream's newest commit stays, but the snapshots between it and the head expire.",
         _I,
         edit(_LIFELINES, "_add_line", "for entry in line[: depth[needed[last].id]]:", "for entry in ():"),
         profile="streams",
@@ -166,7 +166,7 @@ HOLES = (
     ),
     hole(
         "iceberg-pending-manifests-go",
-        "A manifest that a Flink job wrote and has not committed goes with what it lists.",
+        "A manifest that a Flink job wrote and has not committed is deleted, with the files that it lists.",
         _I,
         body("lakesweep.formats.iceberg.other_histories", "PendingManifests.named", "return ()"),
         body("lakesweep.formats.streams", "pending_manifest", "return None"),
@@ -202,7 +202,7 @@ HOLES = (
     ),
     hole(
         "iceberg-old-metadata-goes",
-        "Earlier metadata files that the log still names go.",
+        "Earlier metadata files that the log still names are deleted.",
         _I,
         edit(
             _REFERENCES, "collect", "tolerated=_distinct(hint, *metadata.metadata_log),", "tolerated=_distinct(hint),"
@@ -373,8 +373,8 @@ HOLES = (
     ),
     hole(
         "iceberg-metadata-elsewhere-unseen",
-        "Where metadata goes to a place outside the roots, nobody looks there for another history, neither to check a plan "
-        "nor before a request.",
+        "If metadata is written outside the roots, nobody looks there for another history, neither to check a plan nor "
+        "before a request.",
         _I,
         body(_FOREIGN, "Search._places_outside", "return []"),
         body("lakesweep.formats.iceberg.other_histories", "OtherHistories._is_judged", "return True"),
@@ -460,7 +460,7 @@ HOLES = (
     ),
     hole(
         "iceberg-newer-metadata-goes-first",
-        "A metadata file of the table's past goes while an older one, which was restored, stays.",
+        "A metadata file of the table's past is deleted while an older one, which was restored, stays.",
         _I,
         body("lakesweep.formats.iceberg.other_histories", "out_of_order", "return ()"),
         beyond="story `iceberg` 10007341 finds it, which is always run, and no earlier one",

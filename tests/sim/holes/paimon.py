@@ -25,19 +25,19 @@ _ROOTS = "for snapshot in (*state.snapshots, *state.log.branched, *state.log.tag
 HOLES = (
     hole(
         "paimon-tags-do-not-protect",
-        "Files that only a tag needs go.",
+        "Files that only a tag needs are deleted.",
         _P,
         edit(_NEEDS, "retained_roots", _ROOTS, _ROOTS.replace(", *state.log.tags", "")),
     ),
     hole(
         "paimon-branches-do-not-protect",
-        "Files that only a branch needs go.",
+        "Files that only a branch needs are deleted.",
         _P,
         edit(_NEEDS, "retained_roots", _ROOTS, _ROOTS.replace(", *state.log.branched", "")),
     ),
     hole(
         "paimon-changelogs-do-not-protect",
-        "Files that only a long-lived changelog needs go.",
+        "Files that only a long-lived changelog needs are deleted.",
         _P,
         edit(_NEEDS, "retained_roots", _ROOTS, _ROOTS.replace(", *state.changelogs", "")),
     ),
@@ -86,7 +86,7 @@ HOLES = (
     ),
     hole(
         "paimon-limit-ignored",
-        "More snapshots go at one time than snapshot.expire.limit allows.",
+        "More snapshots expire at one time than snapshot.expire.limit allows.",
         _P,
         body(_RETENTION, "_over_the_limit", "return None"),
         beyond="how many go at once costs no reader anything",
@@ -106,7 +106,7 @@ HOLES = (
     ),
     hole(
         "paimon-deltas-of-streams-go",
-        "Where changelogs outlive their snapshots and nothing produces them, what a delta deletes goes.",
+        "Where changelogs outlive their snapshots and nothing produces them, the files that a delta removes are deleted.",
         _P,
         edit(_NEEDS, "_root", "diff = without_producer and snapshot.changelog_list is None", "diff = False"),
     ),
@@ -124,7 +124,7 @@ HOLES = (
     ),
     hole(
         "paimon-changelog-files-go",
-        "The changelog files of a retained snapshot go.",
+        "The changelog files of a retained snapshot are deleted.",
         _P,
         edit(
             _REFERENCES,
@@ -152,7 +152,7 @@ HOLES = (
     ),
     hole(
         "paimon-index-files-go",
-        "Index manifests and the files that they name go.",
+        "Index manifests and the files that they name are deleted.",
         _P,
         edit(
             _REFERENCES,
@@ -163,7 +163,7 @@ HOLES = (
     ),
     hole(
         "paimon-statistics-go",
-        "The statistics of a retained snapshot go.",
+        "The statistics of a retained snapshot are deleted.",
         _P,
         edit(
             _REFERENCES,
@@ -174,7 +174,7 @@ HOLES = (
     ),
     hole(
         "paimon-extra-files-go",
-        "Files that belong to a data file (its index) go.",
+        "Files that belong to a data file (its index) are deleted.",
         _P,
         edit(
             _DECODE,
@@ -185,7 +185,7 @@ HOLES = (
     ),
     hole(
         "paimon-deleted-once-is-dead",
-        "A file that one snapshot has deleted goes although another one has it live.",
+        "A file that one snapshot has removed is deleted although it is live in another one.",
         _P,
         edit(
             _DECODE,
@@ -213,7 +213,7 @@ HOLES = (
     ),
     hole(
         "paimon-data-before-the-snapshot",
-        "Data files go while the snapshot that names them can still be opened.",
+        "Data files are deleted while the snapshot that names them can still be opened.",
         _P,
         edit(
             _LAYOUT,
@@ -224,7 +224,7 @@ HOLES = (
     ),
     hole(
         "paimon-newest-snapshot-first",
-        "Of several expired snapshots the newest goes first.",
+        "Of several expired snapshots the newest is deleted first.",
         _P,
         edit(
             _LAYOUT,
@@ -253,7 +253,7 @@ HOLES = (
     ),
     hole(
         "paimon-newest-again-goes",
-        "A snapshot that was to go, and was rolled back to and committed upon during the run, goes.",
+        "A snapshot that was to be deleted, and was rolled back to and committed upon during the run, is deleted.",
         _P,
         body(_RELEASED, "ReleasedSnapshots.keep_if_rolled_back", "return None"),
         profile="snapshots that were to go come back",
@@ -325,7 +325,7 @@ HOLES = (
     ),
     hole(
         "paimon-partition-by-our-own-zone",
-        "A partition goes when it has expired by the wall clock of this service.",
+        "A partition is dropped when it has expired by the wall clock of this service.",
         _P,
         edit(_PARTITIONS, "find_due", "if _before(moment, everywhere) or _is_instant(keys, expiry):", "if True:"),
         profile="partitions that expire",
@@ -350,7 +350,7 @@ HOLES = (
     ),
     hole(
         "paimon-commit-over-a-rollback",
-        "Our commit goes on top of a snapshot that was rolled back.",
+        "We commit on top of a snapshot that was rolled back.",
         _P,
         body(_COMMIT, "Committer._check_stands", "return None"),
         profile="commits of our own that are overtaken",
@@ -385,7 +385,7 @@ HOLES = (
     ),
     hole(
         "paimon-hint-to-nothing",
-        "After a rollback of our commit its hint names a snapshot that is gone.",
+        "After a rollback of our commit its hint names a snapshot that no longer exists.",
         _P,
         edit(_COMMIT, "Committer._write_hint", "for _ in range(_HINT_WRITES):", "for _ in range(1):"),
         profile="commits of our own that are overtaken",
@@ -422,7 +422,7 @@ HOLES = (
     ),
     hole(
         "paimon-lost-answer-is-a-failure",
-        "The files of a commit whose answer got lost are removed again.",
+        "The files of a commit whose response was lost are deleted again.",
         _P,
         edit(
             _COMMIT,
@@ -440,7 +440,7 @@ HOLES = (
     ),
     hole(
         "paimon-merge-loses-an-entry",
-        "An entry gets lost when manifests are merged.",
+        "An entry is lost when manifests are merged.",
         _P,
         edit(
             _COMMIT,
@@ -488,7 +488,7 @@ HOLES = (
     ),
     hole(
         "paimon-unknown-fields-dropped",
-        "Our commit drops fields of a snapshot that nobody here knows.",
+        "Our commit drops unknown fields of a snapshot.",
         _P,
         edit(
             _COMMIT,
@@ -501,7 +501,7 @@ HOLES = (
     ),
     hole(
         "paimon-names-in-unknown-fields",
-        "Files that a snapshot names in a field which nobody here knows go.",
+        "Files that a snapshot names in an unknown field are deleted.",
         _P,
         body("lakesweep.formats.paimon.snapshots", "_check_fields", "return None"),
         profile="a later release writes",
@@ -530,7 +530,7 @@ HOLES = (
     ),
     hole(
         "paimon-no-snapshots-means-empty",
-        "A table whose snapshots are gone or not there yet counts as one that never had any.",
+        "A table whose snapshots are lost or not there yet counts as one that never had any.",
         _P,
         body(_READER, "_check_never_committed", "return None"),
         body(_READER, "_check_not_lost", "return None"),

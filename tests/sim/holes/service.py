@@ -16,7 +16,7 @@ _ENDED = "if now >= newest.expires_at:"
 HOLES = (
     hole(
         "two-leases-at-once",
-        "A second replica is granted the lease that the first one holds.",
+        "A second replica is granted the lease that the first one has.",
         SERVICE,
         edit(
             _LAWS,
@@ -42,7 +42,7 @@ HOLES = (
     ),
     hole(
         "lease-not-checked-before-a-request",
-        "A process that stood still beyond its lease sends the request that it had ready.",
+        "A process that was suspended until its lease ended sends the request that it had ready.",
         SERVICE,
         body(_WORKER, "HeldLease.check_time", "return None"),
         profile="leases",
@@ -63,7 +63,7 @@ HOLES = (
     ),
     hole(
         "lease-counted-from-the-answer",
-        "The end of the lease is counted from when the store answered, not from when it was asked.",
+        "The lease's time is counted from the store's response, not from the request.",
         SERVICE,
         edit(
             _WORKER,
@@ -131,7 +131,7 @@ HOLES = (
     ),
     hole(
         "approval-covers-everything",
-        "An approval of one plan lets every later plan of the table go.",
+        "An approval of one plan covers every later plan of the table.",
         SERVICE,
         edit("lakesweep.cleanup.approve", "Approvals.covered", "return found", "return plan.candidates"),
         profile="approvals",
@@ -264,7 +264,7 @@ HOLES = (
     ),
     hole(
         "due-again-at-once",
-        "After a run the table is due again at once, for ever.",
+        "After a run the table is always due again at once.",
         SERVICE,
         edit(
             "lakesweep.daemon.due_times",
@@ -275,7 +275,7 @@ HOLES = (
     ),
     hole(
         "failed-tables-never-again",
-        "A table that failed once is not tried again.",
+        "A table that failed once is never tried again.",
         SERVICE,
         edit(
             "lakesweep.daemon.due_times",

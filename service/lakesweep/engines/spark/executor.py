@@ -110,7 +110,7 @@ class Pieces:
     cached_by: str | None = None
     """The code whose fingerprints the service keeps; see `manifest_cache.code_identity`."""
     firsts: Sequence[int] = ()
-    """The number of each piece's first source among all. Without them every reference is handed on in full."""
+    """The number of each piece's first source among all. Without them every reference is passed on in full."""
 
     def released_keys(self) -> pa.Array:
         """The match keys of what the format has released."""

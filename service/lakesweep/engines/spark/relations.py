@@ -35,7 +35,7 @@ _PART_BYTES = 32 * 1024 * 1024
 
 
 class Step(NamedTuple):
-    """What Python makes of a relation's rows before they are kept."""
+    """How Python processes a relation's rows before they are written."""
 
     work: Work
     schema: str
@@ -75,7 +75,7 @@ class Relations(Protocol):
         ...
 
     def through(self, spark: SparkSession, wanted: Wanted, step: Step) -> DataFrame:
-        """What Python makes of some columns of a relation. If workers can read it, no row takes a way through the
+        """Process some columns of a relation in Python. If workers can read the relation, no row passes through the
         JVM."""
         ...
 

@@ -46,7 +46,7 @@ class Steps(ABC):
     """Does this process look for suspects itself, however many there are?"""
 
     def __init__(self, relations: Relations, counted: dict[str, int] | None = None) -> None:
-        """`counted` is how many rows each relation had that was written before."""
+        """`counted` is the number of rows of each relation that was written before."""
         self.relations = relations
         self.in_full = 0
         """How many rows of references are there in full, once they are taken."""

@@ -204,7 +204,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _is_certain(table: pa.Table) -> bool:
-    """Every action has its path and every vector its place, and no line has a file beside another kind of action."""
+    """Has every action a path and every deletion vector a place, and does no line mix a file with other actions?"""
     others = _has_others(table)
     for name in ("add", "remove"):
         column = table.column(name)

@@ -66,7 +66,7 @@ def _with_dots(text: str, root: Location) -> Place:
 
 
 def place(spelled: str, root: Location) -> Place:
-    """The same for an absolute address that is not encoded, as Iceberg spells them."""
+    """The same for an absolute address that is not encoded, as Iceberg spells it."""
     return _place(Location.parse_or_none(spelled), spelled, root)
 
 

@@ -29,7 +29,7 @@ async def find(
     if logs:
         return f"{logs[0]} is the log of a table in another format that shares this place"
     if len(unreferenced) >= METADATA_SHOWN:
-        # A plan shows no more than that: the rest is listed anew, and most of it is known by our own logs.
+        # A plan shows no more than that, so all metadata is listed again; our own logs name most of it.
         unreferenced = await _listed(storage, roots)
     return await Search(storage, roots, own).run(unreferenced)
 

@@ -254,7 +254,8 @@ def pending_without_base(ours: PaimonSnapshot, newest: PaimonSnapshot) -> str:
 
 
 def _new_document(latest: PaimonSnapshot, changes: Changes, schema: TableSchema, token: str) -> dict[str, Any]:
-    """Without lists and time. `operation` stays unset: TRUNCATE on a part of a table misleads later readers."""
+    """The new snapshot without its manifest lists and its time. `operation` stays unset: TRUNCATE on a part of a
+    table misleads later readers."""
     carried = (*_CARRIED, *(("properties",) if changes.kind == "COMPACT" else ()))
     document = {field: latest.document[field] for field in carried if latest.document.get(field) is not None}
     rows = sum(entry["_FILE"]["_ROW_COUNT"] * (1 if entry["_KIND"] == manifests.ADD else -1) for entry in changes.delta)

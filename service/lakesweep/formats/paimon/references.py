@@ -80,7 +80,7 @@ class ReferenceReader:
             self._add_direct(gathered, parts, gathered.expired, retained=False)
         await self._measure_indexes(gathered)
         released = await self._released(kept)
-        # Dead to readers of snapshots, and others may have taken it; but streams read it as long as it is there.
+        # No reader of snapshots needs it, and others may have deleted it; but streams read it while it exists.
         streamed = decode.mentioned_names((meta.name for parts in kept for meta in parts.diff), self._changes)
         gathered.tolerated.update(dict.fromkeys(sorted(released & streamed)))
         spelled = decode.spelled_names((meta.name for parts in going for meta in parts.data), self._changes)
