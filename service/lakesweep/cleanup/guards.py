@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from lakesweep.model import units
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, OnMissing
@@ -218,7 +219,7 @@ def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy, approved: Tally) ->
     if going.files > ceilings.files:
         return _above("files", f"{going.files} files", f"ceilings.files = {ceilings.files}")
     if going.bytes > ceilings.bytes:
-        return _above("bytes", f"{going.bytes} bytes", f"ceilings.bytes = {ceilings.bytes}")
+        return _above("bytes", f"{going.bytes} bytes ({units.size(going.bytes)})", f"ceilings.bytes = {ceilings.bytes}")
     known = _known_files(plan)
     if known >= ceilings.share_min_files and going.files > ceilings.share * known:
         share = going.files / known

@@ -228,8 +228,7 @@ class GhostTable:
     async def _refuse_new_objects(self, seen: frozenset[int]) -> None:
         places = [self.location]
         if len(seen) > LISTED_WHOLE:
-            top = [*markers.SIGNS.directories, *markers.PAIMON_DIRECTORIES]
-            places = [self.location.join(name).as_directory() for name in dict.fromkeys(top)]
+            places = [self.location.join(name).as_directory() for name in markers.SIGNS.all_directories]
         for place in places:
             async for row in _objects(self.hunt.storage, place):
                 if hash(row) not in seen:

@@ -92,6 +92,7 @@ class Signs:
         """Directories of logs whose name also hides them."""
         self.directories = (*(one.directories[0] for one in markers), HUDI)
         """One directory of each format that its tables cannot do without."""
+        self.all_directories = (*(name for one in markers for name in one.directories), HUDI)
         strangers = [one for one in markers if one.format is not FormatName.DELTA]
         # Iceberg's metadata at the root of a Delta table may be its own: UniForm writes it.
         above = {FormatName.ICEBERG: "[^/]/"}

@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesweep.model.errors import SettingsError
-from lakesweep.model.policy import Deletion
+from lakesweep.model.policy import Ceilings, CleanupPolicy, Deletion, OnMissing
 from lakesweep.settings import stores
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
@@ -97,29 +98,42 @@ def test_executing_without_revalidation_is_refused():
 
 
 def test_every_value_reaches_the_policy():
-    cascade = settings(
-        {
-            "grace_period_hours": 1,
-            "allow_short_grace": True,
-            "max_snapshot_age_hours": 2,
-            "min_snapshots_to_keep": 3,
-            "batch_size": 4,
-            "max_concurrent_deletions": 5,
-            "confirm_after_hours": 6,
-            "on_missing": "report",
-            "max_clock_skew_minutes": 7,
-            "stream_state_hours": 8,
-            "deletion": "trash",
-        }
+    """A rule that `policy_for` leaves out keeps its default, whatever an operator writes."""
+    given = {
+        "dry_run": False,
+        "grace_period_hours": 1,
+        "allow_short_grace": True,
+        "max_snapshot_age_hours": 2,
+        "min_snapshots_to_keep": 3,
+        "batch_size": 4,
+        "max_concurrent_deletions": 5,
+        "confirm_after_hours": 6,
+        "listing_interval_hours": 9,
+        "on_missing": "report",
+        "max_clock_skew_minutes": 7,
+        "stream_state_hours": 8,
+        "deletion": "trash",
+        "ceilings": {"files": 10, "bytes": 11, "share": 0.1, "share_min_files": 12},
+    }
+    policy = policy_for(settings(table=given), *TABLE, execute=True)
+    assert policy == CleanupPolicy(
+        dry_run=False,
+        grace_period=timedelta(hours=1),
+        allow_short_grace=True,
+        max_snapshot_age=timedelta(hours=2),
+        min_snapshots_to_keep=3,
+        batch_size=4,
+        max_concurrent_deletions=5,
+        confirm_after=timedelta(hours=6),
+        listing_interval=timedelta(hours=9),
+        on_missing=OnMissing.REPORT,
+        max_clock_skew=timedelta(minutes=7),
+        stream_state=timedelta(hours=8),
+        deletion=Deletion.TRASH,
+        ceilings=Ceilings(files=10, bytes=11, share=0.1, share_min_files=12),
     )
-    policy = policy_for(cascade, *TABLE)
-    assert (policy.grace_period, policy.max_snapshot_age) == (timedelta(hours=1), timedelta(hours=2))
-    assert (policy.min_snapshots_to_keep, policy.batch_size, policy.max_concurrent_deletions) == (3, 4, 5)
-    assert (policy.confirm_after, policy.max_clock_skew) == (timedelta(hours=6), timedelta(minutes=7))
-    assert policy.stream_state == timedelta(hours=8)
-    assert policy.on_missing == "report"
-    assert policy.allow_short_grace
-    assert policy.deletion is Deletion.TRASH
+    values, defaults = asdict(policy), asdict(CleanupPolicy())
+    assert not [name for name, default in defaults.items() if values[name] == default]
 
 
 def test_a_tenant_s_s3_inherits_what_it_does_not_give():
