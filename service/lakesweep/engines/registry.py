@@ -135,7 +135,10 @@ async def tidy_scratch(
         return
     from lakesweep.engines.spark.scratch import choose as choose_scratch  # noqa: PLC0415 - few services need it
 
-    await choose_scratch(config, data_dir / "scratch", scratch_spec, discard).remove_abandoned()
+    try:
+        await choose_scratch(config, data_dir / "scratch", scratch_spec, discard).remove_abandoned()
+    except (OSError, ValueError) as exc:  # a directory or an address that cannot be read
+        raise EngineFailed(f"engine.spark.scratch = {config.scratch} cannot be used: {exc}") from exc
 
 
 def spark_config(master: str, remote: str | None, conf: Mapping[str, str], scratch: str | None = None) -> SparkConfig:

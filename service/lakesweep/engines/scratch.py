@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import shutil
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -24,27 +26,30 @@ CHUNK_ROWS = 131_072
 _FEW_TEXTS = ("role", "verdict", "kind", "reason")
 _PREFIX = "plan-"
 _LOCK = ".lock"
+AT_ONCE = timedelta(0)
 
 
 @asynccontextmanager
-async def scratch(parent: Path) -> AsyncIterator[Path]:
-    """An empty directory below `parent` for as long as the block runs."""
+async def scratch(parent: Path, abandoned_after: timedelta = AT_ONCE) -> AsyncIterator[Path]:
+    """An empty directory below `parent` for as long as the block runs. First what killed processes left there is
+    removed, see `remove_abandoned`."""
     directory = parent / f"{_PREFIX}{uuid.uuid4().hex}"
-    lock = await asyncio.to_thread(_make, directory)
+    lock = await asyncio.to_thread(_make, directory, abandoned_after)
     try:
         yield directory
     finally:
         await asyncio.to_thread(_remove, directory, lock)
 
 
-async def remove_abandoned(parent: Path) -> None:
-    """Remove the directories of killed processes, as `scratch` does before it makes one. Those in use stay."""
-    await asyncio.to_thread(_remove_abandoned, parent)
+async def remove_abandoned(parent: Path, abandoned_after: timedelta = AT_ONCE) -> None:
+    """Remove the directories of killed processes. Those in use stay. Where several machines mount the directory, the
+    locks of other machines may be invisible, so there only old ones are removed."""
+    await asyncio.to_thread(_remove_abandoned, parent, abandoned_after)
 
 
-def _make(directory: Path) -> TextIO:
+def _make(directory: Path, abandoned_after: timedelta) -> TextIO:
     directory.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(directory.parent)
+    _remove_abandoned(directory.parent, abandoned_after)
     lock = directory.with_suffix(_LOCK).open("x")
     # The lock comes before the directory: no directory exists without a live owner's lock.
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -58,10 +63,12 @@ def _remove(directory: Path, lock: TextIO) -> None:
         directory.with_suffix(_LOCK).unlink(missing_ok=True)
 
 
-def _remove_abandoned(parent: Path) -> None:
+def _remove_abandoned(parent: Path, abandoned_after: timedelta) -> None:
     for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
         # An OSError here means that the lock is held, or that another process was faster.
         with suppress(OSError), path.open() as lock:
+            if abandoned_after and time.time() - path.stat().st_mtime < abandoned_after.total_seconds():
+                continue
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path.with_suffix(""), ignore_errors=True)
             path.unlink(missing_ok=True)

@@ -14,7 +14,6 @@ from lakesweep.daemon import clock, housekeeping
 from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import Uptime
 from lakesweep.engines import scratch as engine_scratch
-from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.ports.state import Hold
@@ -165,6 +164,20 @@ async def test_only_scratch_of_killed_processes_goes(app, tmp_path):
         assert sorted(scratch.iterdir()) == sorted([under_way, under_way.with_suffix(".lock")])
 
 
+async def test_scratch_that_other_machines_mount_is_kept_for_a_day(tmp_path):
+    """Their locks may be invisible here: what they began in the last day may be under way."""
+    old, live = (tmp_path / "scratch" / f"plan-{digit * 32}" for digit in "01")
+    for one in (old, live):
+        one.mkdir(parents=True)
+        one.with_suffix(".lock").touch()
+    os.utime(old.with_suffix(".lock"), (0, 0))
+    settings = {"service": {"data_dir": str(tmp_path / "data")}, "state": {"url": "memory://"}}
+    settings["engine"] = {"spark": {"master": "spark://cluster:7077", "scratch": str(tmp_path / "scratch")}}
+    async with App.open(Settings.model_validate(settings)) as app:
+        await housekeeping.run_once(app)
+    assert sorted((tmp_path / "scratch").iterdir()) == [live, live.with_suffix(".lock")]
+
+
 async def test_scratch_objects_of_killed_processes_go_after_a_day(tmp_path):
     """An object store has no locks: what was written in the last day may belong to a plan under way."""
     settings = {"service": {"data_dir": str(tmp_path)}, "state": {"url": "memory://"}}
@@ -188,12 +201,12 @@ async def test_scratch_objects_of_killed_processes_go_after_a_day(tmp_path):
         forget("left-over")
 
 
-async def test_scratch_that_cannot_be_reached_does_not_stop_housekeeping(app, monkeypatch):
-    async def unreachable():
-        raise EngineFailed("engine.spark.scratch = s3://ops/plans cannot be used: no answer")
-
-    monkeypatch.setattr(app.adapters, "tidy_scratch", unreachable)
-    with structlog.testing.capture_logs() as logged:
-        assert await housekeeping.run_once(app) == 0
+@pytest.mark.parametrize("spark", [{"scratch": f"/{300 * 'x'}"}, {"conf": {"spark.lakesweep.scratch": "s3:ops/plans"}}])
+async def test_scratch_that_cannot_be_read_does_not_stop_housekeeping(tmp_path, spark):
+    """An error that nobody expects would end the service."""
+    settings = {"service": {"data_dir": str(tmp_path)}, "state": {"url": "memory://"}, "engine": {"spark": spark}}
+    async with App.open(Settings.model_validate(settings)) as app:
+        with structlog.testing.capture_logs() as logged:
+            assert await housekeeping.run_once(app) == 0
     (warning,) = [one for one in logged if one["event"] == "scratch_not_tidied"]
-    assert warning["reason"].endswith("no answer")
+    assert warning["reason"].startswith("engine.spark.scratch = ")

@@ -70,6 +70,7 @@ class DirectoryScratch:
 
     parent: Path
     shared: bool = False
+    """Several machines mount it."""
 
     @property
     def where(self) -> str:
@@ -79,12 +80,16 @@ class DirectoryScratch:
     @asynccontextmanager
     async def opened(self, on_spark: OnSpark[Any]) -> AsyncIterator[Relations]:  # noqa: ARG002  # needs none
         """A directory below it."""
-        async with local_scratch.scratch(self.parent) as directory:
+        async with local_scratch.scratch(self.parent, self._abandoned_after) as directory:
             yield LocalFiles(directory)
 
     async def remove_abandoned(self) -> None:
-        """By their locks."""
-        await local_scratch.remove_abandoned(self.parent)
+        """By their locks, and in a shared directory by their age too."""
+        await local_scratch.remove_abandoned(self.parent, self._abandoned_after)
+
+    @property
+    def _abandoned_after(self) -> timedelta:
+        return ABANDONED if self.shared else local_scratch.AT_ONCE
 
 
 @dataclass(frozen=True, kw_only=True)
