@@ -51,6 +51,8 @@ class MovingTable(ModelTable):
         for key, state in snapshots.items():
             self._stand(key.removeprefix(self._under(branch)), state, changelog=state.changelog <= self.stored())
         self._continue_at(self.lines[branch])
+        if f"{under}LATEST" not in self.stored():  # Java deletes the hint, and copies the branch's if there is one
+            self._remove("snapshot/LATEST")
 
     def rename_tag(self, name: str, new: str) -> None:
         self._move(f"tag/tag-{name}", f"tag/tag-{new}")

@@ -129,6 +129,7 @@ def test_a_configured_table_is_planned_by_its_name_and_its_settings(tmp_path):
         lakesweep.plan("acme", config=file)
     run = lakesweep.run("acme/d/one", execute=True, config=file)
     assert (run.outcome, run.refused.code, run.summary.files) == ("refused", "ceiling_files", 0)
+    assert type(run.to_dict()["refused"]["code"]) is str, "YAML writes no enum"
 
 
 def test_the_safe_minimums_hold_in_python_too(place):

@@ -130,9 +130,13 @@ async def restore(
     for remark in (undone.remark, None if undone.result.not_restorable else undone.why_nothing_restored):
         if remark:
             screen.complain(remark)
-    if undone.run is not None and undone.run.outcome is Outcome.FAILED:
-        screen.complain(undone.run.reason or "failed")
-        return ExitCode.INTERRUPTED if stop.by_user else ExitCode.FAILED
+    failed = undone.run if undone.run is not None and undone.run.outcome is Outcome.FAILED else None
+    if failed:
+        screen.complain(failed.reason or "failed")
+    if stop.by_user:
+        return ExitCode.INTERRUPTED
+    if failed:
+        return ExitCode.FAILED
     return ExitCode.REFUSED if undone.why_nothing_restored else ExitCode.DONE
 
 

@@ -116,7 +116,9 @@ class Others:
         for one in log.snapshots(name, kind="tag"):
             log.copy(one, f"tag/{one.address.rpartition('/')[2]}", "tag")
         log.states[""] = log.states[name]
-        log.hint("LATEST", taken[-1].number)
+        log.remove(log.at("snapshot/LATEST"))  # the branch's is copied, which has none before its first commit
+        if log.at("snapshot/LATEST", name) in self.world.objects:
+            log.hint("LATEST", taken[-1].number)
 
     def _delete_consumer(self) -> None:
         name = self.world.random.choice(sorted(self.model.consumers))

@@ -510,7 +510,7 @@ HOLES = (
         "paimon-next-snapshot-unseen",
         "A snapshot that is there but was not listed stops nothing.",
         _P,
-        body("lakesweep.formats.paimon.newest", "check", "return await latest_hint(files, newest.branch) or 0"),
+        body("lakesweep.formats.paimon.newest", "check", "return await latest_hint(files, newest.branch)"),
         body(_READER, "has_changed_since", "return False"),
         profile="snapshots that are not listed",
     ),

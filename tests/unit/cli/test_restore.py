@@ -16,6 +16,15 @@ from lakesweep.daemon.app import App
 from lakesweep.daemon.lease import HeldLease
 from lakesweep.settings.schema import Settings
 
+_check = HeldLease.check
+
+
+async def interrupted(held: HeldLease) -> None:
+    """Ctrl-C before a batch."""
+    signal.raise_signal(signal.SIGINT)
+    await asyncio.sleep(0.01)
+    await _check(held)
+
 
 class Cleaned:
     """A lake with one run that took three files, and its settings file."""
@@ -162,13 +171,6 @@ def test_a_misspelled_tenant_of_the_trash_gets_the_one_that_was_meant(tmp_path, 
 
 def test_an_interrupted_restore_is_closed_and_continued(tmp_path, capsys, monkeypatch):
     cleaned = Cleaned(tmp_path, "trash")
-    check = HeldLease.check
-
-    async def interrupted(held: HeldLease) -> None:
-        signal.raise_signal(signal.SIGINT)
-        await asyncio.sleep(0.01)
-        await check(held)
-
     capsys.readouterr()
     with monkeypatch.context() as patched:
         patched.setattr(HeldLease, "check", interrupted)
@@ -180,6 +182,13 @@ def test_an_interrupted_restore_is_closed_and_continued(tmp_path, capsys, monkey
     assert cleaned.command("restore", cleaned.run_id, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["restored"]["count"], told["already_there"]) == (2, 1)
+
+
+def test_ctrl_c_shows_in_the_exit_code_although_the_last_batch_is_restored(tmp_path, monkeypatch):
+    cleaned = Cleaned(tmp_path, "trash")
+    monkeypatch.setattr(HeldLease, "check", interrupted)
+    assert cleaned.command("restore", cleaned.run_id) == 130
+    assert len(cleaned.lake.orphans_left("acme/d/t")) == 3
 
 
 def test_restore_ends_with_four_if_the_store_refuses(tmp_path, capsys, monkeypatch):

@@ -106,6 +106,22 @@ async def test_the_base_of_a_commit_stays_until_the_hint_has_reached_the_commit(
     assert "snapshot/snapshot-3" not in world.table.stored()
 
 
+async def test_a_commit_on_top_of_ours_confirms_it_although_there_is_no_hint(world: World) -> None:
+    """Java's fast-forward deletes the hint, and only the next commit writes it again."""
+    world.make(EXPIRING | {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    for day in ("2020-01-01", "2026-04-29", "2026-04-30"):
+        world.table.append(day)
+    assert (await world.clean()).expired_partitions
+    assert (await world.clean()).outcome is Outcome.DONE
+    assert "snapshot/snapshot-3" not in world.table.stored()
+    document = latest(world) | {"id": 5, "commitUser": "java", "commitKind": "COMPACT"}
+    world.table.put_json("snapshot/snapshot-5", {**document, "properties": {}})
+    del world.bucket.objects[f"{world.table.place}/snapshot/LATEST"]
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert "snapshot/snapshot-4" not in world.table.stored()
+
+
 async def test_a_rollback_that_still_deletes_after_our_last_look_stops_the_run(world: World) -> None:
     """Java lists what to delete before our snapshot file is there, and deletes it after our last look."""
     roll_back_under_our_commit(world, 0)

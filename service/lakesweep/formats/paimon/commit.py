@@ -248,8 +248,9 @@ def pending_without_base(ours: PaimonSnapshot, newest: PaimonSnapshot) -> str:
     return (
         f"Lakesweep committed {ours.label}, the snapshot that it was made from is gone, and snapshot/LATEST names "
         f"neither {ours.label} nor a later one: the table was rolled back or lost its snapshots during the commit, or "
-        f"the hint was changed. Nothing is deleted until a person decides. To keep the commit, write {newest.id} into "
-        f"snapshot/LATEST. Otherwise restore the snapshots before it and delete {ours.location}"
+        f"the hint was changed. Nothing is deleted until a person decides. If readers find the table as it should be, "
+        f"write {newest.id} into snapshot/LATEST. If it was rolled back or lost snapshots, restore those before "
+        f"the commit and delete {ours.location}"
     )
 
 

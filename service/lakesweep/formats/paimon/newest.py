@@ -58,14 +58,14 @@ async def latest_hint(files: TableFiles, branch: str | None = None) -> int | Non
     return int(hint) if hint.isdecimal() else None
 
 
-async def check(files: TableFiles, newest: PaimonSnapshot) -> int:
+async def check(files: TableFiles, newest: PaimonSnapshot) -> int | None:
     """A hint, or the next number asked for by its name, may know of a snapshot that the listing did not show. Returns
-    what the hint names; 0 if there is none."""
-    hint = await latest_hint(files, newest.branch) or 0
-    for number in sorted({newest.id + 1, max(newest.id + 1, hint)}):
+    what the hint names."""
+    hint = await latest_hint(files, newest.branch)
+    for number in sorted({newest.id + 1, max(newest.id + 1, hint or 0)}):
         if await is_there(files, newest.branch, number):
             raise NotFound(_place(files, newest.branch, number).raw, "it is there, but was not listed")
-    if hint > newest.id:
+    if hint is not None and hint > newest.id:
         await _check_not_ahead(files, newest, hint)
     return hint
 

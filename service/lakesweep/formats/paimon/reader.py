@@ -60,8 +60,8 @@ class Log:
     table_id: str
     trace: str = ""
     """Of the newest snapshot, the consumers and the schemas: what lets snapshots expire."""
-    latest_hint: int = 0
-    """What `snapshot/LATEST` of the main table names; 0 if it names nothing."""
+    latest_hint: int | None = None
+    """What `snapshot/LATEST` of the main table names."""
 
 
 async def list_log(files: TableFiles) -> Listing:
@@ -289,10 +289,10 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
     return found
 
 
-async def _check_newest(files: TableFiles, found: list[PaimonSnapshot]) -> int:
-    """What the LATEST hint names; 0 without a snapshot."""
+async def _check_newest(files: TableFiles, found: list[PaimonSnapshot]) -> int | None:
+    """What the LATEST hint names, if there is a snapshot."""
     last = max((one for one in found if one.role is Role.SNAPSHOT), key=lambda one: one.id, default=None)
-    return await newest.check(files, last) if last is not None else 0
+    return await newest.check(files, last) if last is not None else None
 
 
 async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:

@@ -143,16 +143,20 @@ def first_misplaced(snapshots: Sequence[PaimonSnapshot]) -> PaimonSnapshot | Non
     return None
 
 
-def bases_of_pending_commits(snapshots: Sequence[PaimonSnapshot], latest_hint: int) -> dict[int, PaimonSnapshot]:
+def bases_of_pending_commits(snapshots: Sequence[PaimonSnapshot], latest_hint: int | None) -> dict[int, PaimonSnapshot]:
     """Commits of ours that the LATEST hint has not reached, by the id of the snapshot that each was made from. Ours
     writes the hint only after it has seen that its base still stood: while the hint is behind, the base alone shows
-    that the commit hides no rollback and no loss of snapshots."""
-    return {one.id - 1: one for one in snapshots if one.id > latest_hint and _base_of(one) is not None}
+    that the commit hides no rollback and no loss of snapshots. A rollback writes the hint, and so does a commit on top
+    of ours. So if there is none, it was deleted, as Java's fast-forward does, or ours is the newest and is pending."""
+    if not snapshots:
+        return {}
+    reached = snapshots[-1].id - 1 if latest_hint is None else latest_hint
+    return {one.id - 1: one for one in snapshots if one.id > reached and _base_of(one) is not None}
 
 
-def without_base(snapshots: Sequence[PaimonSnapshot], latest_hint: int) -> PaimonSnapshot | None:
+def without_base(snapshots: Sequence[PaimonSnapshot], latest_hint: int | None) -> PaimonSnapshot | None:
     """The oldest snapshot, if it is a commit of ours whose base is gone before the hint has reached the commit."""
-    return bases_of_pending_commits(snapshots[:1], latest_hint).get(snapshots[0].id - 1) if snapshots else None
+    return bases_of_pending_commits(snapshots, latest_hint).get(snapshots[0].id - 1) if snapshots else None
 
 
 def _base_of(snapshot: PaimonSnapshot) -> str | None:
