@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,10 @@ os.environ.update(AGED_BY_MTIME)
 # Some containers switch bytecode off. Then each of the many commands that tests start compiles the program again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and with them whatever they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # structlog's own default formats a traceback with every local variable, which takes seconds for a web framework's.
 structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
