@@ -1,7 +1,8 @@
 """Distance: a TCP relay on loopback that hands every answer on a fixed time later.
 
 A store on this machine answers within a millisecond; a real one takes 20 to 200. Requests pass at once, so a round
-trip takes the whole delay once. The relay changes no byte and reads no HTTP.
+trip takes the whole delay once. A new connection takes one round trip more, as a TCP handshake does. The relay changes
+no byte and reads no HTTP.
 """
 
 from __future__ import annotations
@@ -41,11 +42,17 @@ class _Near(asyncio.Protocol):
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        far, _ = await loop.create_connection(
-            lambda: _Far(self._transport, self._link.delay_seconds), "127.0.0.1", self._link.port
-        )
-        self._far = far
-        far.writelines(self._waiting)
+        await asyncio.sleep(self._link.delay_seconds)
+        try:
+            self._far, _ = await loop.create_connection(
+                lambda: _Far(self._transport, self._link.delay_seconds), "127.0.0.1", self._link.port
+            )
+        except OSError:
+            self._transport.abort()
+        else:
+            self._far.writelines(self._waiting)
+            if self._transport.is_closing():
+                self._far.close()
 
     def data_received(self, data: bytes) -> None:
         if self._far is None:
