@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ServerError
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import (
@@ -87,7 +87,16 @@ class SimCatalog:
         self._process = process
 
     async def tables(self, namespace: tuple[str, ...] | None) -> list[tuple[str, ...]]:
-        return await self._ask("tables", "", lambda: sorted(tuple(name.split(".")) for name in self._model.catalog))
+        below = namespace or ()
+
+        def named() -> list[tuple[str, ...]]:
+            names = sorted(tuple(name.split(".")) for name in self._model.catalog)
+            return [name for name in names if name[: len(below)] == below]
+
+        found: list[tuple[str, ...]] = await self._ask("tables", "", named)
+        if namespace and not found:
+            raise UnknownTable(f"the catalog has no namespace {'.'.join(namespace)}")
+        return found
 
     async def pointer(self, identifier: tuple[str, ...]) -> Pointer:
         name = ".".join(identifier)
@@ -134,6 +143,8 @@ class SimCatalog:
         try:
             call = await self._process.enter("catalog", "commit", name)
             base = pointer.metadata_location
+            if name not in self._model.catalog:
+                raise NoSuchTableError(name) if self._model.client else RESTError(f"Not Found: {name}")
             if self._model.client:
                 base = await self._written(name, requirements, updates)
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,9 @@ SEEN_SCHEMA = pa.schema([pa.field("match_key", pa.string(), nullable=False)])
 _BATCH_ROWS = 65_536
 _KEPT_FREE = "8MB"
 """Unused memory is returned to the system only above this amount. DuckDB's default is sixteen times as much."""
+
+_CLOSE_SECONDS = 30.0
+_CLOSE_AGAIN_SECONDS = 0.02
 
 _INVENTORY = """
 SELECT *, fingerprint(match_key) AS print
@@ -175,7 +179,16 @@ class Detection:
         self._db.interrupt()
 
     def close(self) -> None:
-        self._db.close()
+        """End a call that still runs in another thread, and then the database."""
+        end = time.monotonic() + _CLOSE_SECONDS
+        while True:
+            self.cancel()
+            try:
+                return self._db.close()
+            except duckdb.ResourceInUseException:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_CLOSE_AGAIN_SECONDS)
 
     def ask(self, name: str) -> list[Any]:
         """All rows of the statement of that name. Only for few."""

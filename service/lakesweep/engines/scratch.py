@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 import shutil
 import time
 import uuid
@@ -25,6 +26,7 @@ CHUNK_ROWS = 131_072
 """A chunk with at least this many rows is written, as one row group."""
 _FEW_TEXTS = ("role", "verdict", "kind", "reason")
 _PREFIX = "plan-"
+_PLAN = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
 _LOCK = ".lock"
 AT_ONCE = timedelta(0)
 
@@ -65,6 +67,8 @@ def _remove(directory: Path, lock: TextIO) -> None:
 
 def _remove_abandoned(parent: Path, abandoned_after: timedelta) -> None:
     for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
+        if not _PLAN.fullmatch(path.stem):
+            continue
         # An OSError here means that the lock is held, or that another process was faster.
         with suppress(OSError), path.open() as lock:
             if abandoned_after and time.time() - path.stat().st_mtime < abandoned_after.total_seconds():

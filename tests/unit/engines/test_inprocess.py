@@ -232,13 +232,15 @@ async def test_many_suspects_are_looked_for_by_a_second_listing_not_one_by_one(o
 
 async def test_only_scratch_directories_of_dead_processes_are_removed(tmp_path):
     async with scratch(tmp_path) as living:
-        (tmp_path / "plan-dead").mkdir()
-        (tmp_path / "plan-dead" / "x").write_text("x")
-        (tmp_path / "plan-dead.lock").touch()
+        of_others = tmp_path / "plan-b"
+        for dead in (tmp_path / f"plan-{'0' * 32}", of_others):
+            dead.mkdir()
+            (dead / "x").write_text("x")
+            dead.with_suffix(".lock").touch()
         async with scratch(tmp_path) as another:
-            assert {path for path in tmp_path.iterdir() if path.is_dir()} == {living, another}
+            assert {path for path in tmp_path.iterdir() if path.is_dir()} == {living, another, of_others}
         assert living.is_dir()
-    assert list(tmp_path.iterdir()) == []
+    assert sorted(tmp_path.iterdir()) == [of_others, of_others.with_suffix(".lock")]
 
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])

@@ -102,6 +102,22 @@ async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path, monkeyp
     assert not (tmp_path / "of-the-executors" / "listing").exists()
 
 
+@pytest.mark.parametrize("released", [[], ["s3://b/t/released.data"]])
+async def test_references_that_spark_does_not_read_back_stop_the_table(tmp_path, monkeypatch, released):
+    lake, read = some_table(), LocalFiles.read
+    lake.released = released
+
+    def fewer(self, spark, name, schema, *, standing=None):
+        rows = read(self, spark, name, schema, standing=standing)
+        in_full = name == "read" and standing is False
+        return rows.where("coalesce(address, '') NOT LIKE '%/named.data'") if in_full else rows
+
+    monkeypatch.setattr(LocalFiles, "read", fewer)
+    async with contextlib.aclosing(engine_in(tmp_path / "scratch")) as engine:
+        with pytest.raises(EngineFailed, match="references"):
+            await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+
+
 class OnAFailingDisk(Pipeline):
     """The disk gives back something else than was written: nothing but zeros, or one bit of a fingerprint."""
 

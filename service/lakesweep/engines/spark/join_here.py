@@ -135,7 +135,6 @@ class JoinedHere(Steps):
         return asked_here(lambda: self._detection.write_rows(rows_path))
 
     def close(self, spark: SparkSession) -> None:  # noqa: ARG002  # the protocol's
-        self._detection.cancel()  # a step that was cancelled may still be in it, in another thread
         self._detection.close()
 
     def _copy(self, spark: SparkSession, name: str, schema: str, target: Path, wanted: pa.Schema) -> None:

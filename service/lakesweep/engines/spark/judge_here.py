@@ -94,5 +94,7 @@ class JudgedHere(JoinedHere):
         return replace(found, verdicts={**found.verdicts, Verdict.LIVE: live}, references=self._compared.references)
 
     def close(self, spark: SparkSession) -> None:
-        super().close(spark)
-        self._before.close(spark)
+        try:
+            super().close(spark)
+        finally:
+            self._before.close(spark)

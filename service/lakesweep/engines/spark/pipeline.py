@@ -115,14 +115,20 @@ class Pipeline(Steps):
         return int(skipped)
 
     def _taken(self, spark: SparkSession) -> tuple[int, int, int, int]:
-        """The row of _TAKEN. Where this process reads scratch itself, counting is less work than a job."""
+        """The row of _TAKEN. Where this process reads scratch itself, counting is less work than a job. If references
+        are released, Spark counts what is held, so Spark must also count what it was taken from."""
         if not isinstance(self.relations, LocalFiles):
-            return tuple(self._sql(spark, _TAKEN).first())
+            return self._taken_by_spark(spark)
         roles = Counter[str]()
         for name in self._gathered:
             for batch in self.relations.rows(name, ["role"], standing=False):
                 roles.update({pair["values"]: pair["counts"] for pair in batch.column(0).value_counts().to_pylist()})
+        if roles[Role.RELEASED]:
+            return self._taken_by_spark(spark)
         return roles.total(), roles[SKIPPED], roles[Role.RELEASED], roles[Role.NAMED] + roles[Role.READ]
+
+    def _taken_by_spark(self, spark: SparkSession) -> tuple[int, int, int, int]:
+        return tuple(self._sql(spark, _TAKEN).first())
 
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:
         self._define("listing", self._unkept(spark, self._found.unkept))
@@ -256,10 +262,10 @@ class Pipeline(Steps):
 
     def close(self, spark: SparkSession) -> None:
         """Remove this run's views from the session."""
-        if self._here is not None:
-            self._here.close()
         for view in self._views:
             spark.catalog.dropTempView(view)
+        if self._here is not None:
+            self._here.close()
 
     def take_verdicts(self, spark: SparkSession, directory: Path) -> None:
         """Count and sort them in this process: with few of them Spark takes longer to begin than that takes."""
