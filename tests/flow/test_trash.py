@@ -120,6 +120,16 @@ async def test_a_trash_on_another_file_system_or_behind_a_link_is_refused(lake: 
     assert len(lake.orphans_left("acme/d/t")) == 3
 
 
+async def test_a_trash_that_cannot_be_looked_at_is_refused(lake: LocalLake, tmp_path: Path):
+    async with App.open(settings_of(lake, trash=f"{tmp_path}/{'x' * 300}")) as app:
+        refused = await run(app)
+    assert refused.refusal is not None
+    assert refused.refusal.code == "trash_place"
+    assert "cannot be looked at: " in refused.refusal.reason
+    assert "File name too long" in refused.refusal.reason
+    assert len(lake.orphans_left("acme/d/t")) == 3
+
+
 async def test_a_run_is_taken_back_with_every_byte_and_its_table_is_paused(lake: LocalLake):
     async with App.open(settings_of(lake)) as app:
         done = await run(app)

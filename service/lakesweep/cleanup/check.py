@@ -163,7 +163,10 @@ async def check_trash(trash: RunTrash | None, state: TableState, neighbours: Nei
         return None
     why = next(_trash_overlaps(trash.place, state, neighbours), None)
     if why is None and trash.place.is_local:
-        why = await asyncio.to_thread(_why_not_there, trash.place, state.roots)
+        try:
+            why = await asyncio.to_thread(_why_not_there, trash.place, state.roots)
+        except OSError as exc:
+            why = f"the trash {trash.place} or the table cannot be looked at: {exc.filename}: {exc.strerror}"
     return Refusal(code=RefusalCode.TRASH_PLACE, reason=why) if why else None
 
 

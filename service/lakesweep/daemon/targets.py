@@ -84,14 +84,15 @@ def as_location(target: str) -> Location | None:
     """
     if _ADDRESS.match(target):
         return _parse(target)
-    if target.startswith(("/", "./", "../", "~")) or (target and Path(target).is_dir()):
+    is_path = target.startswith(("/", "./", "../", "~"))
+    if is_path or os.path.isdir(target):  # noqa: PTH112 - False, not an error, where nobody may look
         return _parse(str(Path(target).expanduser().absolute()))
     return None
 
 
 def file_location(path: str) -> Location | None:
     """The address of one file. A relative path counts only if something is there."""
-    if path and not _ADDRESS.match(path) and Path(path).exists():
+    if not _ADDRESS.match(path) and os.path.exists(path):  # noqa: PTH110 - False, not an error, where nobody may look
         return _parse(str(Path(path).absolute()))
     return as_location(path)
 

@@ -87,6 +87,15 @@ def test_a_dataset_without_tables_is_reported(lake, call, tmp_path):
     assert error == f"lakesweep: acme/slip: no tables found in {slip['location']}\n"
 
 
+@pytest.mark.parametrize("command", [["plan"], ["explain"], ["plan", "acme/d/one", "--root"]])
+@pytest.mark.parametrize("before", ["", "/"])
+def test_what_cannot_be_looked_at_on_disk_is_no_bug(command, before, call):
+    code, _, told = call(*command, f"{before}{'x' * 300}")
+    assert code in (2, 4)
+    assert "bug" not in told
+    assert "Traceback" not in told
+
+
 def test_a_stop_needs_a_target_or_all_and_holds_until_it_is_resumed(call):
     assert call("stop")[0] == 2
     assert call("stop", "acme", "--all")[0] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from contextlib import aclosing
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lakesweep.model.errors import NotFound, OutsideRoot, TooLarge
+from lakesweep.model.errors import Denied, NotFound, OutsideRoot, TooLarge, Unavailable
 from lakesweep.model.location import Location
+from lakesweep.storage.local import open_below
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
 
@@ -94,6 +96,38 @@ async def test_a_listing_follows_no_link_to_its_root(root):
             await storage.directories(place)
         with pytest.raises(OutsideRoot):
             await storage.parts(place, 4)
+
+
+def _asked_for(storage, place):
+    """Every question about a directory, by name."""
+
+    async def listed():
+        async with aclosing(storage.list(place)) as batches:
+            return [batch async for batch in batches]
+
+    return {
+        "list": listed,
+        "directories": lambda: storage.directories(place),
+        "parts": lambda: storage.parts(place, 4),
+        "irregular": lambda: storage.irregular(place),
+    }
+
+
+@pytest.mark.parametrize("question", ["list", "directories", "parts", "irregular"])
+@pytest.mark.parametrize(("code", "error"), [(errno.EACCES, Denied), (errno.EIO, Unavailable)])
+async def test_a_directory_that_cannot_be_opened_is_an_error_of_the_store(root, monkeypatch, question, code, error):
+    def opened(_place, _below):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(open_below, "open_directory", opened)
+    with pytest.raises(error, match=f"file://{root}/closed: {os.strerror(code)}"):
+        await _asked_for(LocalStorage(places=[at(root)]), at(root / "closed"))[question]()
+
+
+@pytest.mark.parametrize("question", ["list", "directories", "parts", "irregular"])
+async def test_a_name_that_no_directory_can_have_is_an_error_of_the_store(root, question):
+    with pytest.raises(Unavailable, match="name too long"):
+        await _asked_for(LocalStorage(places=[at(root)]), at(root / ("x" * 300)))[question]()
 
 
 # Writing.

@@ -17,6 +17,7 @@ from pathlib import Path
 from lakesweep.model.errors import NotFound, OutsideRoot, TooLarge
 from lakesweep.model.location import Location
 from lakesweep.storage.local.system_calls import open_directory
+from lakesweep.storage.local.walk import translated
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 16 * 1024 * 1024
@@ -60,11 +61,16 @@ class Reach:
         return place, "/".join(segments)
 
     def top_and_below(self, root: Location) -> tuple[str, str]:
-        """The same, and no link is followed on the way. Raises OutsideRoot if there is one."""
+        """The same, and no link is followed on the way. Raises OutsideRoot if there is one, and other StorageErrors if
+        the directory is there and cannot be opened."""
         place, below = self.way(root)
         if self._is_confined:
-            with suppress(FileNotFoundError):
+            try:
                 os.close(self._directory(root, place, below))
+            except FileNotFoundError:
+                pass
+            except OSError as exc:
+                raise translated(exc, root.raw) from exc
         return place, below
 
     @contextmanager
