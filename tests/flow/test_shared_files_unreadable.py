@@ -5,15 +5,22 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from tests.builders.cycles import SetClock
+from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, open_table
 from tests.builders.iceberg import SCHEMA
 from tests.builders.shared_files import iceberg, move_clone_to_own_dataset, run
 from tests.builders.small_lake import small_table, write_local
 
 from lakesweep.daemon.app import App
+from lakesweep.daemon.shared_files import SharedFileIndex
+from lakesweep.model.errors import Denied, Indeterminate, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
+from lakesweep.storage import memory
+from lakesweep.storage.memory import MemoryStorage
 
 SHORT = {"grace_period_hours": 0.00001, "allow_short_grace": True}
 
@@ -97,3 +104,22 @@ async def test_files_added_elsewhere_stay_while_the_catalog_does_not_answer(lake
     stopped = await run(settings, "acme/prod/staging")
     assert (stopped.outcome, stopped.refusal and stopped.refusal.code) == (Outcome.REFUSED, "neighbours_unknown")
     assert Path(task.file.file_path.removeprefix("file://")).exists()
+
+
+@pytest.mark.parametrize(("error", "passes"), [(Unavailable, True), (Denied, False)])
+async def test_a_delta_log_that_may_be_readable_later_is_asked_for_again(error, passes):
+    writer = DeltaWriter(MemoryPlace())
+    writer.create()
+
+    def fault(called, address):
+        if called == "read":
+            raise error(address, "injected")
+
+    memory.bucket(writer.place.bucket).faults = fault
+    table, index = open_table(writer, MemoryStorage(), SetClock(NOW)), SharedFileIndex(MemoryStorage())
+    if passes:
+        with pytest.raises(Indeterminate):
+            await index.of([table], pa.array([], pa.string()))
+    else:
+        await index.of([table], pa.array([], pa.string()))
+        assert list(index.unread) == [table.ref]

@@ -26,7 +26,16 @@ from lakesweep.engines import common
 from lakesweep.engines.manifest_cache import FingerprintCache
 from lakesweep.engines.manifest_fingerprints import SourceFingerprints
 from lakesweep.formats import registry as formats
-from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
+from lakesweep.model.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    Denied,
+    Indeterminate,
+    LakesweepError,
+    NotFound,
+    StorageError,
+    Unreadable,
+)
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FACTS, TableRef
@@ -254,6 +263,8 @@ def _outside(paths: pa.Array, tolerated: pa.Array, state: TableState, begins: pa
 
 def _may_pass(exc: LakesweepError) -> bool:
     """May the same question be answered later?"""
+    if isinstance(exc, Indeterminate) and not isinstance(exc, Unreadable) and isinstance(exc.__cause__, StorageError):
+        exc = exc.__cause__
     if isinstance(exc, StorageError):
         return not isinstance(exc, Denied | NotFound)
     return isinstance(exc, CatalogUnavailable | CommitConflict)

@@ -86,6 +86,18 @@ def must_answer(address: str, trouble: str = "", *, may_be_missing: bool = False
         raise Unreadable(address, f"{trouble}{exc.why}") from exc
 
 
+@contextmanager
+def or_stop(address: str) -> Iterator[None]:
+    """The same where another object may serve in place of an Unreadable one. This one may be whole, so no other is
+    tried: the table is Indeterminate. NotFound passes through."""
+    try:
+        yield
+    except NotFound:
+        raise
+    except StorageError as exc:
+        raise Indeterminate(f"cannot read {address}: {exc.why}") from exc
+
+
 async def refuse_irregular(storage: Storage, *places: Location) -> None:
     """Raises Indeterminate if anything in one of these metadata directories is not a regular file."""
     for place in places:

@@ -16,6 +16,7 @@ from lakesweep.model.errors import Denied
 from lakesweep.model.location import Location
 from lakesweep.model.policy import Ceilings, CleanupPolicy
 from lakesweep.model.run import ListingMode, Outcome
+from lakesweep.storage.local.store import LocalStorage
 
 VECTOR = "vBn[lx{q8@P<9BNH/isA"
 VECTOR_FILE = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
@@ -205,6 +206,27 @@ async def test_a_candidate_that_storage_does_not_answer_for_stops_the_plan(place
     run = (await sweep(place, options=LITE, bench=bench)).run
     assert run.outcome is Outcome.FAILED
     assert run.plan is None
+
+
+@pytest.mark.parametrize("mode", VacuumMode)
+@pytest.mark.parametrize("name", [f"{0:020}.json", f"{2:020}.checkpoint.", "_sidecars/"])
+async def test_a_log_that_may_not_be_read_makes_the_table_indeterminate(place, name, mode, monkeypatch):
+    writer = _writer(place, features=("v2Checkpoint",))
+    writer.add("a.parquet", "b.parquet", at=days_ago(39))
+    writer.remove("a.parquet", at=days_ago(38))
+    if "." not in name or "checkpoint" in name:
+        writer.checkpoint("v2-parquet", at=days_ago(38))
+    whole = LocalStorage.read
+
+    async def read(self, location, limit=None):
+        if name in location.raw:
+            raise Denied(location.raw, "no")
+        return await whole(self, location, limit)
+
+    monkeypatch.setattr(LocalStorage, "read", read)
+    run = (await sweep(place, options=DeltaOptions(vacuum_mode=mode), execute=True)).run
+    assert (run.outcome, run.refusal and run.refusal.code) == (Outcome.FAILED, "indeterminate")
+    assert {"a.parquet", "b.parquet"} <= place.names()
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, days_ago, look, parquet, stored_vector
 
-from lakesweep.model.errors import Denied, Refused, Unavailable, Unreadable
+from lakesweep.model.errors import Denied, Indeterminate, Refused, TooLarge, Unavailable, Unreadable
 from lakesweep.storage import memory
 
 KINDS = ["classic", "multipart", "v2-json", "v2-parquet"]
@@ -169,7 +170,7 @@ async def test_properties_in_a_checkpoint_count():
 
 
 @pytest.mark.parametrize("error", [Denied, Unavailable])
-@pytest.mark.parametrize("operation", ["list", "list_page", "read", "now"])
+@pytest.mark.parametrize("operation", ["list", "list_page", "now"])
 async def test_a_store_that_says_no_is_never_an_empty_table(error, operation):
     writer = _busy_table("v2-json")
     failures = iter([True])
@@ -181,6 +182,42 @@ async def test_a_store_that_says_no_is_never_an_empty_table(error, operation):
     memory.bucket(writer.place.bucket).faults = fault
     with pytest.raises(error):
         await look(writer)
+
+
+@pytest.mark.parametrize("error", [Denied, Unavailable, TooLarge])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (None, f"{0:020}.json"),
+        (None, f"{6:020}.json"),
+        ("classic", f"{6:020}.json"),
+        ("classic", "_last_checkpoint"),
+        ("classic", f"{6:020}.crc"),
+        ("classic", ".tmp/"),
+        ("classic", "v1.metadata.json"),
+        *((kind, f"{4:020}.checkpoint.") for kind in KINDS),
+    ],
+)
+async def test_a_log_file_that_the_store_does_not_hand_out_stops_the_table(kind, name, error):
+    """It may be whole. It is not passed over like a damaged one, and nothing is read in its place."""
+    writer = _busy_table(kind)
+    writer.checksum()
+    temporary = {"add": writer.added("later.parquet")}
+    writer.log(f".tmp/{7:020}.json.0b5c6c0e", json.dumps(temporary).encode(), days_ago(1))
+    writer.place.put("metadata/v1.metadata.json", b'{"format-version": 2}', days_ago(1))
+    denied: list[str] = []
+
+    def fault(called: str, address: str) -> None:
+        if called == "read" and name in address:
+            denied.append(address)
+            raise error(address, "injected") if error is not TooLarge else TooLarge(address, 5)
+
+    memory.bucket(writer.place.bucket).faults = fault
+    with pytest.raises(Indeterminate, match=re.escape(name)) as stopped:
+        await look(writer)
+    assert not isinstance(stopped.value, Unreadable)
+    assert f"cannot read {denied[0]}: " in str(stopped.value)
+    assert len(set(denied)) == 1
 
 
 async def test_a_commit_that_vanishes_while_reading_is_looked_for_again():

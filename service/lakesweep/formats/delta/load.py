@@ -61,7 +61,7 @@ class LogReader:
         """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
     async def load(self, moment: Callable[[], Awaitable[datetime]]) -> DeltaState:
-        """The newest state. `moment` is called after the first answer of the store. Raises Refused or Unreadable."""
+        """The newest state. `moment` is called after the first answer of the store. Raises Refused or Indeterminate."""
         for attempt in range(_ATTEMPTS):
             try:
                 listing = await self.listing()
@@ -238,7 +238,7 @@ class LogReader:
         if listing.hint is None:
             return None
         try:
-            hint = parse_json(await self._storage.read(Location.parse(listing.hint.path)))
+            hint = parse_json(await self._look_into(listing.hint))
             version = hint["version"]
         except NotFound:
             return None
@@ -281,14 +281,20 @@ class LogReader:
         """What a small JSON file of the log says; None if it is not there or does not say it."""
         file = next((file for file in listing.files if file.relative == name), None)
         try:
-            found = parse_json(await self._storage.read(Location.parse(file.path))).get(field) if file else None
+            found = parse_json(await self._look_into(file)).get(field) if file else None
         except (NotFound, ValueError, AttributeError):
             return None
         return found if isinstance(found, int) else None
 
+    async def _look_into(self, file: LogFile) -> bytes:
+        """A small file that writers overwrite."""
+        with reads.or_stop(file.path):
+            return await self._storage.read(Location.parse(file.path))
+
     async def _read(self, file: LogFile) -> bytes:
         try:
-            data = await reads.read_listed(self._storage, self._contents, file.stored)
+            with reads.or_stop(file.path):
+                data = await reads.read_listed(self._storage, self._contents, file.stored)
         except NotFound as exc:
             raise Vanished(
                 file.path, "it was deleted while the log was read: another tool cleans it; the next run tries again"

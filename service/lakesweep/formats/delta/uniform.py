@@ -51,7 +51,7 @@ class UniformMetadata:
         """Has the present reading come upon a file that is not there?"""
 
     async def named(self) -> frozenset[str]:
-        """Addresses below the root that Iceberg metadata names. Raises Unreadable."""
+        """Addresses below the root that Iceberg metadata names. Raises Indeterminate."""
         for _ in range(_ATTEMPTS):
             self._met_gone = False
             newest = await self.newest()
@@ -98,7 +98,8 @@ class UniformMetadata:
 
     async def _metadata(self, place: Location) -> dict[str, Any]:
         try:
-            data = await self._storage.read(place)
+            with reads.or_stop(place.raw):
+                data = await self._storage.read(place)
             document = parse_json(plain_text(data))
         except NotFound:
             self._met_gone = True
@@ -140,7 +141,8 @@ class UniformMetadata:
         for spelled in (*paths.place(address, self._root).aliases, address):
             try:
                 place = Location.parse(spelled)
-                return place, await self._storage.read(place)
+                with reads.or_stop(place.raw):
+                    return place, await self._storage.read(place)
             except NotFound:
                 continue
             except ValueError as exc:
