@@ -2,10 +2,12 @@
 
 import pytest
 from tests.builders.s3_lakes import delta, iceberg, lake, opened, paimon
+from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup.report import plan_document, run_document
 from lakesweep.daemon.app import App
 from lakesweep.model.run import ListingMode, Outcome
+from lakesweep.settings.schema import Settings
 
 KINDS = ("list", "get", "head", "put", "delete")
 
@@ -43,6 +45,18 @@ async def test_a_plan_estimates_within_a_tenth_what_a_cycle_will_take(seaweedfs,
         assert sum(told[kind] for kind in KINDS) == pytest.approx(sum(sent[kind] for kind in KINDS), rel=0.1)
         for kind in KINDS:
             assert told[kind] == pytest.approx(sent[kind], rel=0.1, abs=2), kind
+
+
+@pytest.mark.parametrize("deletion", ["delete", "trash"])
+async def test_files_on_a_disk_go_in_as_many_requests_as_planned_whether_to_the_trash_or_not(tmp_path, deletion):
+    disk = LocalLake(root=tmp_path)
+    disk.add("acme", ["t"], orphans=2100, deletion=deletion, ceilings={"share": 1})
+    async with App.open(Settings.model_validate(disk.settings())) as app:
+        (work,) = await app.resolve("acme/d/t")
+        done = await app.run(work, execute=None)
+    assert (done.outcome, disk.orphans_left("acme/d/t")) == (Outcome.DONE, set()), done.reason
+    requests = run_document(done)["requests"]
+    assert requests["planned"]["delete"] == requests["sent"]["delete"] == 3
 
 
 @pytest.mark.parametrize("make", [delta, paimon, iceberg])

@@ -19,6 +19,7 @@ from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, 
 from lakesweep.storage.local.deleter import PAGE, UNASKED_NS, Judged, exact_path, failure_kind
 from lakesweep.storage.local.system_calls import open_directory, steady_ns
 from lakesweep.storage.spec import NothingToClose
+from lakesweep.telemetry import requests
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
@@ -56,6 +57,7 @@ class LocalMover(NothingToClose):
             page = moves[first : first + PAGE]
             kept = await conditions.withheld([move.source for move in page]) if conditions else {}
             going = [move for move in page if move.source not in kept]
+            requests.sent("delete")  # as the deleter counts: a rename costs what an unlink does
             ended = conditions.ended if conditions else lambda: None
             judged = Judged(written_ms=conditions.written_ms if conditions else {}, age_by=self._age_by)
             results = iter(await asyncio.to_thread(_move_unless, ended, going, way, judged))
