@@ -76,6 +76,13 @@ def test_what_spark_says_becomes_one_sentence(said, expected):
     assert "\n" not in str(found)
 
 
+def test_a_java_error_without_a_cause_is_told_without_its_stack():
+    found = understood(
+        'An error occurred while calling o6.x.\n: java.io.IOException: No "foo"\n\tat java.base/x.y(Z.java:1)'
+    )
+    assert str(found) == 'Spark could not finish: java.io.IOException: No "foo"'
+
+
 @given(text=st.text())
 def test_any_text_is_an_error(text):
     assert isinstance(understood(text), LakesweepError)

@@ -50,6 +50,11 @@ class SparkConfig:
         return (self.remote or self.master).partition(";")[0]
 
     @property
+    def setting(self) -> str:
+        """The setting that has this address."""
+        return "engine.spark.master" if self.remote is None else "engine.spark.remote"
+
+    @property
     def local(self) -> bool:
         """Do the workers run on this machine, started by this process?"""
         return self.remote is None and self.master.startswith("local")

@@ -30,8 +30,11 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _TOO_OLD = re.compile(r"\[?(?:UNSUPPORTED_PACKAGE_VERSION|PACKAGE_NOT_INSTALLED)\]? ([^\n]+)")
 _PYTHONS = re.compile(r"\[?PYTHON_VERSION_MISMATCH\]? ?([^\n]+)")
 _CAUSE = "Caused by: "
+_ERROR = ": "
 _NOISE = ("An error occurred while calling", "at ", ":", "Suppressed: ")
 _LONGEST = 400
+NOT_FINISHED = "Spark could not finish: "
+"""Begins what is understood of any other error."""
 
 
 class WorkerFault(Exception):
@@ -63,13 +66,14 @@ def understood(text: str) -> LakesweepError:
         )
     if version := _PYTHONS.search(text) or _TOO_OLD.search(text):
         return EngineFailed(f"the Spark executors run another Python environment than this one: {version.group(1)}")
-    return EngineFailed(f"Spark could not finish: {_innermost_cause(text)}")
+    return EngineFailed(f"{NOT_FINISHED}{_innermost_cause(text)}")
 
 
 def _innermost_cause(text: str) -> str:
-    """The innermost cause of a Java error, or else the first line with useful text."""
+    """The innermost cause of a Java error, or else the first line with useful text, or else the error itself."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
     telling = [line for line in lines if line and not line.startswith(_NOISE)]
-    words = next(iter([*causes[-1:], *telling]), text.strip())
+    outermost = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    words = next(iter([*causes[-1:], *telling, *outermost, *filter(None, lines)]), "")
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from lakesweep.engines import scratch as local_scratch
 from lakesweep.engines.spark import file_system
 from lakesweep.engines.spark.config import SparkConfig
+from lakesweep.engines.spark.errors import NOT_FINISHED
 from lakesweep.engines.spark.relations import LocalFiles, Relations, SparkFiles, StoredObjects
 from lakesweep.engines.spark.scratch_objects import OpenScratch, open_scratch
+from lakesweep.engines.spark.session import SessionLost
 from lakesweep.model.errors import EngineFailed, LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.storage.kinds import has_store
@@ -71,6 +73,8 @@ class DirectoryScratch:
     parent: Path
     shared: bool = False
     """Several machines mount it."""
+    configured: bool = True
+    """False: it is this service's own, because none is configured."""
 
     @property
     def where(self) -> str:
@@ -80,7 +84,15 @@ class DirectoryScratch:
     @asynccontextmanager
     async def opened(self, on_spark: OnSpark[Any]) -> AsyncIterator[Relations]:  # noqa: ARG002  # needs none
         """A directory below it."""
-        async with local_scratch.scratch(self.parent, self._abandoned_after) as directory:
+        async with AsyncExitStack() as stack:
+            try:
+                place = local_scratch.scratch(self.parent, self._abandoned_after)
+                directory = await stack.enter_async_context(place)
+            except OSError as exc:
+                name = f"engine.spark.scratch = {self.where}"
+                own = f"{self.where}, scratch below service.data_dir,"
+                why = exc.strerror or exc
+                raise EngineFailed(f"{name if self.configured else own} cannot be used: {why}") from exc
             yield LocalFiles(directory)
 
     async def remove_abandoned(self) -> None:
@@ -172,7 +184,13 @@ class SparkScratch:
         """A directory below it, made and removed by Spark's own connector."""
         name = _new_name()
         place = f"{self.address.rstrip('/')}/{name}"
-        await on_spark(lambda spark: self._begin(spark, place))
+        try:
+            await on_spark(lambda spark: self._begin(spark, place))
+        except SessionLost:
+            raise
+        except EngineFailed as exc:
+            why = str(exc).removeprefix(NOT_FINISHED)
+            raise EngineFailed(f"engine.spark.scratch = {self.where} cannot be used: {why}") from exc
         try:
             yield SparkFiles(place, name.replace("-", "_"))
         finally:
@@ -203,7 +221,7 @@ def choose(config: SparkConfig, default: Path, spec: StorageSpec | None, discard
     write to."""
     address = config.scratch
     if address is None:
-        return DirectoryScratch(parent=default, shared=not config.local)
+        return DirectoryScratch(parent=default, shared=not config.local, configured=False)
     if not has_store(address):
         return SparkScratch(address=address)
     place = Location.parse(address)

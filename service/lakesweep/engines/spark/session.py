@@ -126,7 +126,8 @@ class SparkRuntime:
         except LakesweepError:
             raise
         except Exception as exc:  # any error of any vendor becomes one of ours
-            raise EngineFailed(f"cannot start a Spark session at {self.config.where}: {understood(str(exc))}") from exc
+            where = f"{self.config.where} ({self.config.setting})"
+            raise EngineFailed(f"cannot start a Spark session at {where}: {understood(str(exc))}") from exc
 
     def _labelled(self, session: SparkSession, label: JobLabel, work: Callable[[SparkSession], T]) -> T:
         try:
