@@ -273,7 +273,7 @@ def _engine(run: CleanupRun) -> documents.EngineChoice | None:
 def _refused(run: CleanupRun) -> documents.Refusal | None:
     """Null only when nothing stood in the way: a table that failed must not look like an empty plan."""
     if run.refusal:
-        return {"code": run.refusal.code.value, "reason": run.refusal.reason}
+        return {"code": str(run.refusal.code), "reason": run.refusal.reason}
     if run.outcome is Outcome.FAILED:
         return {"code": "failed", "reason": run.reason}
     return None
