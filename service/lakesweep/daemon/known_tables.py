@@ -198,7 +198,7 @@ def any_enabled(settings: Settings, tenant: TenantSettings, dataset: DatasetSett
 def _schedule(cleanup: OrphanCleanupSettings) -> Schedule:
     if cleanup.cadence is not CadenceKind.ADAPTIVE:
         return Schedule(interval=timedelta(hours=cleanup.cleanup_interval_hours), cron=cleanup.cron)
+    shortest = timedelta(hours=cleanup.min_interval_hours)
     longest = timedelta(hours=cleanup.max_interval_hours)
-    shortest = min(longest, timedelta(hours=cleanup.min_interval_hours))
     rules = Rules(shortest=shortest, longest=longest, waste_budget=cleanup.waste_budget)
     return Schedule(interval=longest, adaptive=rules)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakesweep.model.location import Location
-from lakesweep.model.policy import GRACE_FLOOR, Deletion
+from lakesweep.model.policy import GRACE_FLOOR, CadenceKind, Deletion
 from lakesweep.model.table import BARE_TENANT, FACTS, GHOSTS
 from lakesweep.settings.cascade import cleanup_for, overlay
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
@@ -83,6 +83,7 @@ def _cleanup_faults(key: Key, effective: OrphanCleanupSettings, given: CleanupOv
                 message=f"must be at least {floor:g}, unless allow_short_grace = true says that no writer can hold "
                 "uncommitted files for that long",
             )
+    yield from _interval_faults(key, effective, given)
     about_revalidation = given.revalidate_before_delete is not None or given.dry_run is not None
     if about_revalidation and not (effective.revalidate_before_delete or effective.dry_run):
         yield Fault(
@@ -90,6 +91,20 @@ def _cleanup_faults(key: Key, effective: OrphanCleanupSettings, given: CleanupOv
             value=False,
             message="must be true unless dry_run = true: references are always checked again before a real delete",
         )
+
+
+def _interval_faults(key: Key, effective: OrphanCleanupSettings, given: CleanupOverride) -> Iterator[Fault]:
+    """Only an adaptive cadence has a longest interval."""
+    shortest, longest = effective.min_interval_hours, effective.max_interval_hours
+    about_it = any(one is not None for one in (given.cadence, given.min_interval_hours, given.max_interval_hours))
+    if not about_it or effective.cadence is not CadenceKind.ADAPTIVE or shortest <= longest:
+        return
+    if given.min_interval_hours is not None:
+        message = f"must not be more than max_interval_hours = {longest:g}"
+        yield Fault(key=(*key, "min_interval_hours"), value=shortest, message=message)
+    else:
+        message = f"must not be less than min_interval_hours = {shortest:g}"
+        yield Fault(key=(*key, "max_interval_hours"), value=longest, message=message)
 
 
 def _repeated(key: Key, field: str, names: list[str]) -> Iterator[Fault]:

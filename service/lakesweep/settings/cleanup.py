@@ -58,7 +58,8 @@ class OrphanCleanupSettings(Group):
     min_interval_hours: Interval = 1.0
     """Hours that an adaptive cadence waits at least between two cycles of one table."""
     max_interval_hours: Interval = 168.0
-    """Hours that an adaptive cadence waits at most, for a cycle and for a listing."""
+    """Hours that an adaptive cadence waits at most, for a cycle and for a listing; not less than
+    `min_interval_hours`."""
     waste_budget: Share = 0.01
     """Share of a table's live bytes that may wait to be deleted, for an adaptive cadence."""
     max_snapshot_age_hours: Hours = 720.0

@@ -108,6 +108,44 @@ def test_an_inherited_fault_is_reported_once():
     assert set(faults(document)) == {"orphan_cleanup.grace_period_hours"}
 
 
+def test_the_shortest_interval_is_not_above_the_longest():
+    adaptive = {"cadence": "adaptive", "min_interval_hours": 10, "max_interval_hours": 1}
+    assert faults({"orphan_cleanup": adaptive}) == {
+        "orphan_cleanup.min_interval_hours": "must not be more than max_interval_hours = 1"
+    }
+    assert faults({"orphan_cleanup": {**adaptive, "max_interval_hours": 10}}) == {}
+    # A fixed cadence has no longest interval, and hints keep to the shortest.
+    assert faults({"orphan_cleanup": {"min_interval_hours": 200}}) == {}
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "key", "words"),
+    [
+        (
+            {"cadence": "adaptive", "min_interval_hours": 10},
+            {"max_interval_hours": 2},
+            "max",
+            "less than min_interval_hours = 10",
+        ),
+        (
+            {"cadence": "adaptive", "max_interval_hours": 2},
+            {"min_interval_hours": 10},
+            "min",
+            "more than max_interval_hours = 2",
+        ),
+        ({"min_interval_hours": 200}, {"cadence": "adaptive"}, "max", "less than min_interval_hours = 200"),
+    ],
+)
+def test_intervals_of_two_levels_are_compared_at_the_narrower_one(wide, narrow, key, words):
+    """Once, at the level that brings them together."""
+    dataset = {**ICEBERG, "tables": [{"name": "t", "orphan_cleanup": narrow}]}
+    found = faults({"orphan_cleanup": wide, "tenants": [tenant(dataset)]})
+    assert list(found) == [f"tenants.0.datasets.0.tables.0.orphan_cleanup.{key}_interval_hours"]
+    assert words in next(iter(found.values()))
+    fixed = faults({"orphan_cleanup": wide, "tenants": [tenant(dataset, orphan_cleanup={"cadence": "fixed"})]})
+    assert bool(fixed) is ("cadence" in narrow)
+
+
 def test_deleting_without_revalidation_is_an_error():
     found = faults({"orphan_cleanup": {"revalidate_before_delete": False, "dry_run": False}})
     assert "must be true unless dry_run = true" in found["orphan_cleanup.revalidate_before_delete"]
