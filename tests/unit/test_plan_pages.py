@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 from tests.builders.admin import ORDERS, SetClock
 from tests.builders.audits import a_run
 
@@ -122,6 +123,23 @@ async def test_a_plan_that_is_gone_or_cut_is_no_page(plan):
     await MemoryWriter().put(last, b"cut", create_only=False)
     with pytest.raises(Unreadable):
         await kept.page(address, 0, 10)
+
+
+async def test_a_plan_that_never_had_rows_is_none(plan):
+    """One that was made up for the demo."""
+    kept, _, store = plan
+    state = MemoryStateStore(SetClock())
+    header = PlanHeader(
+        run_id="1" * 32, table="acme/prod/orders", head="h", digest="", rows_path="", candidates=3, bytes=1,
+        created_at=SetClock().now(),
+    )  # fmt: skip
+    await state.start_run(a_run(header.run_id, ORDERS))
+    await state.save_plan(header)
+    admin = AdminService(SimpleNamespace(app=SimpleNamespace(state=state, artifacts=kept)), checkup=None)
+    with capture_logs() as logged:
+        assert await admin.plan(header.run_id, offset=0, limit=10) is None
+        assert await admin.plan_groups(header.run_id) is None
+    assert (store.asked, logged) == ([], [])
 
 
 async def test_the_api_shows_pages_without_fetching_the_plan(plan):

@@ -12,7 +12,7 @@ from lakesweep.admin import documents
 from lakesweep.admin.problems import documented
 from lakesweep.admin.routes import Backend, Reader, RunId, check_sees, seen, tenants_of, visible_holds
 from lakesweep.model import run_document
-from lakesweep.model.errors import UnknownRun
+from lakesweep.model.errors import NoPlan
 from lakesweep.model.files import Tally
 from lakesweep.model.refusal import consequences, remedy
 
@@ -40,7 +40,7 @@ async def groups(backend: Backend, principal: Reader, run_id: RunId) -> JSONResp
     await seen(backend, principal, run_id)
     found = await backend.plan_groups(run_id)
     if found is None:
-        raise UnknownRun(run_id)
+        raise NoPlan(run_id)
     parts = {"by_reason": found.by_reason, "by_kind": found.by_kind, "by_directory": found.by_directory}
     return JSONResponse({part: _groups(tallies) for part, tallies in parts.items()})
 

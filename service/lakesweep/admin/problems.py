@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lakesweep.admin.auth import NotLocal, Unauthorized
-from lakesweep.model.errors import LakesweepError, NotYet, Refused, SettingsError, UnknownRun, UnknownTable
+from lakesweep.model.errors import LakesweepError, NoPlan, NotYet, Refused, SettingsError, UnknownRun, UnknownTable
 from lakesweep.model.refusal import RefusalCode
 
 MEDIA_TYPE = "application/problem+json"
@@ -81,7 +81,7 @@ async def answer(request: Request, exc: Exception) -> Response:
 def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, UnknownTable | UnknownRun):
         # The same message whether it does not exist or belongs to another tenant.
-        return response(404, "no such table or run")
+        return response(404, "no plan of this run is kept" if isinstance(exc, NoPlan) else "no such table or run")
     if isinstance(exc, NotYet):
         return response(503, str(exc), code=RefusalCode.NOT_DISCOVERED, headers={"Retry-After": str(exc.seconds)})
     if isinstance(exc, Refused) and exc.code == RefusalCode.TOO_MANY_REQUESTS:

@@ -24,7 +24,7 @@ from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup import report
 from lakesweep.model import run_document, trash_document
 from lakesweep.model.access import EVERY_TENANT, Principal
-from lakesweep.model.errors import UnknownRun, UnknownTable
+from lakesweep.model.errors import NoPlan, UnknownRun, UnknownTable
 
 router = APIRouter(prefix="/api/v1", responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
@@ -129,7 +129,7 @@ async def plan(
     await seen(backend, principal, run_id)
     page = await backend.plan(run_id, offset=offset, limit=limit, text=q)
     if page is None:
-        raise UnknownRun(run_id)
+        raise NoPlan(run_id)
     header, shown = page.header, offset + len(page.files)
     answer: documents.Plan = {
         "run_id": run_id,

@@ -14,7 +14,7 @@ from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, exit_codes, lists, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model import run_document
-from lakesweep.model.errors import UnknownRun
+from lakesweep.model.errors import NoPlan, UnknownRun
 from lakesweep.model.run import Outcome
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ async def show(
     recorded, header = await state.get_run(run_id), await state.get_plan(run_id)
     if recorded is None:
         raise UnknownRun(f"there is no run {run!r}: `lakesweep runs` shows them")
-    if header is None:
+    if header is None or not header.rows_path:
         how = f"its outcome is {recorded['outcome']}" if recorded["outcome"] else "it has not ended"
-        raise UnknownRun(f"no plan of run {run} is kept: {how} ({recorded['reason'] or 'no reason given'})")
+        raise NoPlan(f"no plan of run {run} is kept: {how} ({recorded['reason'] or 'no reason given'})")
     if as_json:
         async with artifacts.opened(header.rows_path) as rows_path:
             _write(rows_path, recorded, header)

@@ -142,7 +142,7 @@ class AdminService:
     async def plan(self, run_id: str, *, offset: int, limit: int, text: str = "") -> PlanPage | None:
         """Rows that are no longer kept are as good as none."""
         header = await self._app.state.get_plan(run_id)
-        if header is None:
+        if header is None or not header.rows_path:
             return None
         artifacts, rows_path = self._app.artifacts, header.rows_path
         with _rows_may_be_gone(run_id):
@@ -157,7 +157,7 @@ class AdminService:
     async def plan_groups(self, run_id: str) -> plan_groups.PlanGroups | None:
         """A plan never changes, so what it consists of is kept."""
         header = None if run_id in self._groups else await self._app.state.get_plan(run_id)
-        if header is not None:
+        if header is not None and header.rows_path:
             with _rows_may_be_gone(run_id):
                 async with self._app.artifacts.opened(header.rows_path) as local:
                     found = await asyncio.to_thread(plan_groups.groups, local)

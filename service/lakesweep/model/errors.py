@@ -4,6 +4,7 @@ LakesweepError
 ├── SettingsError          the operator must mend a file, an option or a name    exit 2
 │   ├── UnknownTable       no configured table matches a target                  exit 2
 │   └── UnknownRun         the state store has no such run                       exit 2
+│       └── NoPlan         it has the run, but no plan of it                     exit 2
 ├── NotYet                 not known yet: ask again after `seconds`
 ├── Refused                a guard said no; a person reads `reason`              exit 3
 ├── Indeterminate          what must be kept could not be read: delete nothing   exit 4
@@ -61,6 +62,10 @@ class UnknownTable(SettingsError):
 
 class UnknownRun(SettingsError):
     """No run of that id was ever recorded, or it has been forgotten."""
+
+
+class NoPlan(UnknownRun):
+    """The run was recorded, but no plan of it is kept."""
 
 
 class NotYet(LakesweepError):

@@ -182,7 +182,10 @@ async def test_pages_of_a_plan_leave_no_file_out(client, service):
 
 async def test_a_run_without_a_plan_has_none_to_show(client):
     run_id = (await client.post("/api/v1/runs", json={"target": ORDERS.label})).json()["run_id"]
-    problem(await client.get(f"/api/v1/runs/{run_id}/plan"), 404)
+    for part in ("plan", "groups"):
+        told = problem(await client.get(f"/api/v1/runs/{run_id}/{part}"), 404)
+        assert told.detail == "no plan of this run is kept"
+    assert problem(await client.get(f"/api/v1/runs/{'0' * 32}/plan"), 404).detail == "no such table or run"
 
 
 async def test_an_approval_is_bound_to_the_plan_that_was_looked_at(client, service):

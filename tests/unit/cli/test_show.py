@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 from tests.builders.small_lake import LocalLake
+
+from lakesweep.cli.demo.lake import make_up_weeks
 
 
 @pytest.fixture
@@ -55,6 +59,22 @@ def test_a_run_that_is_not_known_or_kept_no_plan_is_reported(call, lake):
     code, _, told = call("show", run["run_id"])
     assert code == 2
     assert "no plan of run" in told
+
+
+async def test_a_run_that_was_made_up_for_the_demo_kept_no_plan(call, tmp_path):
+    """The state store has its figures, and there never were any rows."""
+    table = SimpleNamespace(label="acme/d/orders", format="delta")
+    (tmp_path / "state").mkdir()
+    await make_up_weeks(tmp_path / "state", [table])
+    await asyncio.to_thread(check_no_plan_is_shown, call)
+
+
+def check_no_plan_is_shown(call):
+    run = json.loads(call("runs", "--json")[1])["runs"][0]
+    for options in ([], ["--json"], ["--files", "0"]):
+        code, out, told = call("show", run["run_id"], *options)
+        assert (code, out) == (2, "")
+        assert f"no plan of run {run['run_id']} is kept: its outcome is" in told
 
 
 def test_a_stored_plan_that_was_changed_is_not_shown(call, tmp_path):
