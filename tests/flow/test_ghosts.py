@@ -216,13 +216,23 @@ def test_the_command_lists_them_and_refuses_what_it_cannot_know(deltas, tmp_path
     told = json.loads(capsys.readouterr().out)
     (ghost,) = told["ghosts"]
     assert set(ghost) >= {"location", "format", "tenant", "files", "bytes", "newest_modified_at", "evidence"}
-    assert len(told["digest"]) == 64
+    assert (len(told["digest"]), "refused" in told) == (64, False)
     assert main(["ghosts", "acme", "--config", str(config)]) == 0
     assert "1 ghost" in capsys.readouterr().out
     assert main(["ghosts", "acne", "--config", str(config)]) == 2
     (deltas.directory("acme/d/clone") / "_delta_log" / f"{0:020}.json").write_text("{")
     assert main(["ghosts", "--config", str(config)]) == 3
 
+    told = capsys.readouterr()
+    assert told.out == "1 tenant not searched\n"
+    assert "acme/d/clone cannot be read" in told.err
+    assert main(["ghosts", "--json", "--config", str(config)]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ghosts"], [(one["tenant"], one["code"]) for one in told["refused"]]) == (
+        [],
+        [("acme", "neighbours_unknown")],
+    )
+    assert "acme/d/clone cannot be read" in told["refused"][0]["reason"]
 
 async def test_a_map_says_whose_everything_is(deltas):
     root = deltas.root / "lake" / "acme"

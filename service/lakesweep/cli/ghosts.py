@@ -11,6 +11,7 @@ from typer import Option
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, exit_codes, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.model.errors import Refused
 from lakesweep.model.ghost import Ghost, digest, document
 from lakesweep.model.refusal import consequences
 from lakesweep.model.run import CleanupRun, Outcome
@@ -40,19 +41,28 @@ async def ghosts(
     read. A plan that only waits for its approval counts as 0.
     """
     found: list[Ghost] = []
+    unsearched: set[str] = set()
+    refused: list[dict[str, str]] = []
     runs: dict[str, CleanupRun] = {}
 
     async def look(name: str) -> None:
-        some = await opened.app.ghosts(name)
+        unsearched.add(name)
+        try:
+            some = await opened.app.ghosts(name)
+        except Refused as exc:
+            refused.append({"tenant": name, "code": exc.code, "reason": exc.reason})
+            raise
+        unsearched.discard(name)
         found.extend(some)
         if plan:
             runs.update(await _plans(opened.app, name, some))
 
     codes = await session.each_tenant(opened, tenant, look)
     if as_json:
-        documents.write({"ghosts": [_document(one, runs) for one in found], "digest": digest(found)})
+        document = {"ghosts": [_document(one, runs) for one in found], "digest": digest(found)}
+        documents.write({**document, "refused": refused} if refused else document)
     else:
-        _show(screen.output(), found, runs)
+        _show(screen.output(), found, runs, unsearched=len(unsearched))
     return exit_codes.highest([*codes, *(exit_codes.of_run(run) for run in runs.values() if not _waits(run))])
 
 
@@ -74,8 +84,8 @@ def _document(ghost: Ghost, runs: Mapping[str, CleanupRun]) -> dict[str, object]
     return {**document(ghost), **({"plan": reports.run_document(run)} if run else {})}
 
 
-def _show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRun]) -> None:
-    """Each with its evidence; the largest first."""
+def _show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRun], *, unsearched: int) -> None:
+    """Each with its evidence; the largest first. `unsearched` tenants may have more."""
     for ghost in sorted(found, key=lambda one: (-one.bytes, one.location)):
         size = f"{screen.size(ghost.bytes)} in {screen.counted(ghost.files, 'file')}"
         screen.long_line(console, ghost.location, "bold cyan")
@@ -85,8 +95,14 @@ def _show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRu
             screen.long_line(console, f"  - {sentence}", "dim")
         if (run := runs.get(ghost.location)) is not None:
             _show_plan(console, run)
-    total = screen.size(sum(one.bytes for one in found))
-    screen.line(console, f"{screen.counted(len(found), 'ghost')}, {total}" if found else "no ghosts", "bold")
+    parts = []
+    if found:
+        parts += [screen.counted(len(found), "ghost"), screen.size(sum(one.bytes for one in found))]
+    elif not unsearched:
+        parts.append("no ghosts")
+    if unsearched:
+        parts.append(f"{screen.counted(unsearched, 'tenant')} not searched")
+    screen.line(console, ", ".join(parts), "bold")
 
 
 def _show_plan(console: Console, run: CleanupRun) -> None:
