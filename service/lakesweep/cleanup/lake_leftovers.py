@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakesweep.cleanup.lake_report import Price
+from lakesweep.cleanup.lake_report import Price, part_without_tables
 from lakesweep.model import lake_report as documents
 from lakesweep.model import run_document
 from lakesweep.model.files import Tally
@@ -29,6 +29,12 @@ class TenantLeftovers:
 
 
 def added(report: documents.Report, tenants: Mapping[str, TenantLeftovers], price: Price) -> documents.Report:
+    """A tenant that has no table left gets a part of its own: what is stored there is paid for all the same."""
+    with_tables = {part["name"] for part in report["tenants"]}
+    without = {name: _as_its_own(name, found) for name, found in tenants.items() if name not in with_tables}
+    tenants = {**tenants, **without}
+    parts = [part_without_tables(name, price) for name in sorted(without)]
+    report = {**report, "tenants": [*report["tenants"], *parts]}
     shown = _shown(report, tenants)
     below: defaultdict[str, list[Found]] = defaultdict(list)
     for owner, found in shown.items():
@@ -57,6 +63,15 @@ def added(report: documents.Report, tenants: Mapping[str, TenantLeftovers], pric
         ],
         "leftover_counts": [count for _, tenant in sorted(tenants.items()) for count in tenant.counts],
     }
+
+
+def _as_its_own(tenant: str, found: TenantLeftovers) -> TenantLeftovers:
+    """None of the tables is left that it was counted for."""
+    sums: defaultdict[LeftoverKind, Tally] = defaultdict(Tally)
+    for one in found.by_owner.values():
+        for kind, tally in one.items():
+            sums[kind] += tally
+    return TenantLeftovers(counts=found.counts, by_owner={tenant: sums})
 
 
 def _shown(report: documents.Report, tenants: Mapping[str, TenantLeftovers]) -> dict[str, Found]:

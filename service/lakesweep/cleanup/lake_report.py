@@ -82,6 +82,7 @@ def report(
             "retained_bytes_30_days": whole["retained_bytes_30_days"],
             "oldest_plan_at": min((row["last_planned_at"] for row in rows if row["last_planned_at"]), default=None),
             "ghosts": {"count": 0, "bytes": 0},
+            "former_tables": 0,
             "problems": dict(sorted(problems.items())),
             "leftovers": None,
         },
@@ -239,6 +240,10 @@ def _parts(
 
 def _beginning(label: str, depth: int) -> str:
     return "/".join(label.split("/")[:depth])
+
+
+def part_without_tables(name: str, price: Price) -> documents.Part:
+    return _part(name, (), price, ())
 
 
 def _part(

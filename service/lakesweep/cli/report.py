@@ -75,7 +75,7 @@ async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) ->
     if fresh:
         async for _ in Targets(opened, names).runs(execute=False):
             pass
-    return await leftovers.report(opened.app, works, fresh=fresh)
+    return await leftovers.report(opened.app, works, names, fresh=fresh)
 
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:
@@ -144,7 +144,7 @@ def _ghosts(found: lake_report.Report) -> str:
     ghosts, looked_at = found["totals"]["ghosts"], found["ghosts_looked_at"]
     if looked_at is None:
         return "ghosts: not searched for yet; `lakesweep ghosts` finds them"
-    where = screen.counted(len(found["ghosts"]), "former table")
+    where = screen.counted(found["totals"]["former_tables"], "former table")
     return f"ghosts: {screen.size(ghosts['bytes'])} of {where}, as of {screen.moment(looked_at)}"
 
 

@@ -190,7 +190,9 @@ def _ghosts(found: lake_report.Report) -> str:
     ]
     seen = f'<p class="quiet">As of {_text(screen.moment(found["ghosts_looked_at"]))}</p>'
     head = ("Directory", "Format", "!Bytes", "!Files", "Last changed")
-    return _section("Ghosts: directories that nobody claims", seen + _table(head, rows))
+    left = found["totals"]["former_tables"] - len(rows)
+    more = f'<p class="quiet">… and {_text(screen.counted(left, "more ghost"))}</p>' if left > 0 else ""
+    return _section("Ghosts: directories that nobody claims", seen + _table(head, rows) + more)
 
 
 def _tables(found: lake_report.Report) -> str:

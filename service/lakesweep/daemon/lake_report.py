@@ -54,7 +54,8 @@ def named(works: Iterable[targets.Work]) -> list[Named]:
 async def make(
     settings: Settings, state: StateStore, clock: Clock, tables: Iterable[Named], tenants: Collection[str] | None
 ) -> documents.Report:
-    """The report of these tables. `tenants` limits what is read of the state store."""
+    """The report of these tables and of their tenants, by default all: `tenants` limits what is read of the state
+    store."""
     now = clock.now()
     planned = await state.last_planned(tenants)
     named = list(_with_remembered(tables, planned))
@@ -69,13 +70,14 @@ async def make(
     made = await asyncio.to_thread(
         lake_report.report, known, runs, now=now, price=price
     )  # of many tables it takes long
-    of_tenants = sorted({one.label.partition("/")[0] for one in named})
+    # Also of those that have no table left: what dropped tables left behind is all that they have.
+    of_tenants = sorted({one.id for one in settings.tenants if tenants is None or one.id in tenants})
     looks = [look for tenant in of_tenants if (look := await last_look(state, tenant)) is not None]
     ghosts = sorted((one for look in looks for one in look.largest), key=lambda one: (-one["bytes"], one["location"]))
-    found: Tally = {"count": sum(one["files"] for one in ghosts), "bytes": sum(look.bytes for look in looks)}
+    found: Tally = {"count": sum(look.files for look in looks), "bytes": sum(look.bytes for look in looks)}
     complete: documents.Report = {
         **made,
-        "totals": {**made["totals"], "ghosts": found},
+        "totals": {**made["totals"], "ghosts": found, "former_tables": sum(look.count for look in looks)},
         "ghosts": ghosts,
         "ghosts_looked_at": iso_utc(min((look.at for look in looks), default=None)),
     }
@@ -88,6 +90,7 @@ async def remember_ghosts(state: StateStore, tenant: str, found: Sequence[Ghost]
         "at": iso_utc(now),
         "ghosts": [ghost.document(one) for one in largest],
         "count": len(found),
+        "files": sum(one.files for one in found),
         "bytes": sum(one.bytes for one in found),
     }
     await state.remember(f"ghosts {tenant}", json.dumps(note))
@@ -99,8 +102,10 @@ class GhostLook:
 
     at: datetime
     count: int
+    files: int
     bytes: int
     largest: list[ghost.GhostDocument]
+    """The others are counted only."""
 
 
 async def last_look(state: StateStore, tenant: str) -> GhostLook | None:
@@ -112,6 +117,7 @@ async def last_look(state: StateStore, tenant: str) -> GhostLook | None:
     return GhostLook(
         at=datetime.fromisoformat(document["at"]),
         count=document.get("count", len(found)),
+        files=document.get("files", sum(one["files"] for one in found)),
         bytes=document.get("bytes", sum(one["bytes"] for one in found)),
         largest=found,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,11 +46,15 @@ async def count(app: App, tenant: TenantSettings) -> None:
 
 
 async def report(
-    app: App, works: Iterable[targets.Work], *, fresh: bool, stop: asyncio.Event | None = None
+    app: App, works: Iterable[targets.Work], names: Sequence[str], *, fresh: bool, stop: asyncio.Event | None = None
 ) -> documents.Report:
-    """The report of these tables, by what is known of them. With `fresh` their tenants' leftovers are counted first."""
+    """The report of these tables, by what is known of them. With `fresh` their tenants' leftovers are counted first.
+    `names` are the targets, none for everything: they may name tenants that have no table left."""
     found = lake_report.named(works)
     tenants = {one.label.partition("/")[0] for one in found}
+    tenants |= {
+        one.id for one in app.settings.tenants if not names or any(targets.covers(name, one.id) for name in names)
+    }
     for tenant in app.settings.tenants if fresh else ():
         if tenant.id in tenants and not (stop and stop.is_set()):
             await count(app, tenant)

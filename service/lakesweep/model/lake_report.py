@@ -144,6 +144,9 @@ class Totals(TypedDict):
     ghosts: Annotated[
         Tally, Described(description="Files of former tables, as of `ghosts_looked_at`; not part of `waste_bytes`.")
     ]
+    former_tables: Annotated[
+        Count, Described(description="Directories that `ghosts` counts; the list has the 200 largest of each tenant.")
+    ]
     problems: Annotated[dict[str, Count], Described(description="Number of tables by the code in `why`.")]
     leftovers: Annotated[
         Leftovers | None, Described(description="What is stored beside the tables' files; not part of `waste_bytes`.")

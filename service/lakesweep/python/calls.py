@@ -144,7 +144,7 @@ async def report(names: Sequence[str], *, fresh: bool, config: Path | None, stop
             for work in works if fresh else ():
                 if work.table is not None and not (stop and stop.is_set()):
                     await _one(app, work, execute=False, stop=stop)
-            return results.Report(document=await leftovers.report(app, works, fresh=fresh, stop=stop))
+            return results.Report(document=await leftovers.report(app, works, names, fresh=fresh, stop=stop))
 
 
 @asynccontextmanager

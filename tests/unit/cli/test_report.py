@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
 from tests.builders import reports as lake
-from tests.builders.small_lake import LocalLake, to_toml
+from tests.builders.small_lake import LocalLake, small_table, to_toml, write_local
 from tests.unit.cli import examples
 
 from lakesweep.cleanup import lake_leftovers
@@ -20,6 +21,7 @@ from lakesweep.cleanup.lake_report import Price
 from lakesweep.cli import report, report_html, report_leftovers
 from lakesweep.cli.demo.lake import leave_a_ghost
 from lakesweep.cli.main import main
+from lakesweep.daemon import lake_report
 from lakesweep.model.files import Tally
 from lakesweep.model.store_rules import LeftoverKind
 
@@ -77,6 +79,63 @@ def test_ghosts_are_counted_once_somebody_has_looked_for_them(tmp_path, capsys):
     assert "initech/old/campaigns" in page.read_text()
     assert main(["report", "--config", str(config)]) == 0
     assert "ghosts: 49." in capsys.readouterr().out
+
+
+def test_the_ghosts_of_a_tenant_without_any_table_are_reported(tmp_path, capsys):
+    made = LocalLake(root=tmp_path)
+    made.add("acme", ["orders"])
+    made.add("initech", [])
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(made.settings()))
+    leave_a_ghost(tmp_path / "lake")
+    assert main(["ghosts", "--config", str(config)]) == 0
+    capsys.readouterr()
+    assert main(["report", "--json", "--config", str(config)]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [one["tenant"] for one in found["ghosts"]] == ["initech"]
+    assert (found["totals"]["ghosts"]["count"], found["totals"]["former_tables"]) == (13, 1)
+    assert main(["report", "acme", "--json", "--config", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["ghosts"] == []
+
+
+def test_the_trash_of_a_tenant_without_any_table_is_counted(tmp_path, capsys):
+    made = LocalLake(root=tmp_path)
+    made.add("acme", ["orders"])
+    made.add("initech", ["dropped"], orphans=4, deletion="trash")
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(made.settings()))
+    assert main(["run", "initech", "--execute", "--config", str(config)]) == 0
+    shutil.rmtree(made.directory("initech/d/dropped"))
+    capsys.readouterr()
+    assert main(["report", "--fresh", "--json", "--config", str(config)]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["totals"]["leftovers"]["trash"]["count"] == 4
+    (part,) = [one for one in found["tenants"] if one["name"] == "initech"]
+    assert (part["tables"], part["unclaimed"]["trash"]["count"]) == (0, 4)
+    assert main(["report", "--config", str(config)]) == 0
+    text = capsys.readouterr().out
+    assert "trash: 100 B in 4 files" in text
+    assert re.search(r"initech, unclaimed +100 B", text)
+
+
+def test_all_ghosts_are_counted_although_only_the_largest_are_kept(tmp_path, capsys, monkeypatch):
+    made = LocalLake(root=tmp_path)
+    made.add("initech", ["orders"])
+    for number in range(3):
+        write_local(tmp_path / "lake" / "initech" / "old" / str(number), small_table(str(number), live=1, orphans=0))
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(made.settings()))
+    monkeypatch.setattr(lake_report, "_GHOSTS_KEPT", 1)
+    assert main(["ghosts", "--config", str(config)]) == 0
+    capsys.readouterr()
+    assert main(["report", "--json", "--config", str(config)]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (len(found["ghosts"]), found["totals"]["former_tables"], found["totals"]["ghosts"]["count"]) == (1, 3, 6)
+    page = tmp_path / "report.html"
+    assert main(["report", "--html", str(page), "--config", str(config)]) == 0
+    assert "and 2 more ghosts" in page.read_text()
+    assert main(["report", "--config", str(config)]) == 0
+    assert "of 3 former tables" in capsys.readouterr().out
 
 
 def test_a_report_comes_from_stored_plans_and_says_what_was_never_planned(config, capsys):
