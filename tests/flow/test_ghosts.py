@@ -221,8 +221,8 @@ def test_the_command_lists_them_and_refuses_what_it_cannot_know(deltas, tmp_path
     assert "1 ghost" in capsys.readouterr().out
     assert main(["ghosts", "acne", "--config", str(config)]) == 2
     (deltas.directory("acme/d/clone") / "_delta_log" / f"{0:020}.json").write_text("{")
+    capsys.readouterr()
     assert main(["ghosts", "--config", str(config)]) == 3
-
     told = capsys.readouterr()
     assert told.out == "1 tenant not searched\n"
     assert "acme/d/clone cannot be read" in told.err
@@ -233,6 +233,7 @@ def test_the_command_lists_them_and_refuses_what_it_cannot_know(deltas, tmp_path
         [("acme", "neighbours_unknown")],
     )
     assert "acme/d/clone cannot be read" in told["refused"][0]["reason"]
+
 
 async def test_a_map_says_whose_everything_is(deltas):
     root = deltas.root / "lake" / "acme"
@@ -284,6 +285,16 @@ def test_the_map_is_a_command(deltas, tmp_path, capsys):
     assert re.search(r"ghost .*/old/clicks/", told)
     assert re.search(r"  5 B +1  nobody .*/old\b", told)  # what is a ghost's is not told twice
     assert "in 3 files, ghosts included" in told
+
+
+def test_a_map_that_could_not_read_everything_fails(deltas, tmp_path, capsys):
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(deltas.settings(logging={"level": "error"})))
+    (deltas.directory("acme/d/clone") / "_delta_log" / f"{0:020}.json").write_text("{")
+    assert main(["map", "--config", str(config)]) == 4
+    assert "could not be read" in capsys.readouterr().out
+    assert main(["map", "--json", "--config", str(config)]) == 4
+    assert json.loads(capsys.readouterr().out)["tenants"][0]["unread"]
 
 
 # --- what a tenant can do to whoever looks

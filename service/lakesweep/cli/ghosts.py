@@ -126,7 +126,7 @@ async def lake_map(
     Every place with its table, files and bytes, places that overlap or are shared, ghosts, and what nobody claims.
     Lists the whole root. Changes nothing.
 
-    Exit codes: 0 shown, 2 bad usage or settings, 4 storage could not be read.
+    Exit codes: 0 shown, 2 bad usage or settings, 4 storage, a catalog or a table could not be read.
     """
     from lakesweep.daemon.lake_map import draw  # noqa: PLC0415 - heavy
 
@@ -136,6 +136,7 @@ async def lake_map(
         drawn.append(await draw(opened.app, name))
 
     codes = await session.each_tenant(opened, tenant, look)
+    codes += [ExitCode.FAILED for one in drawn if one["unread"]]
     if as_json:
         documents.write({"tenants": drawn})
     else:

@@ -10,13 +10,17 @@ from typing import Annotated
 from rich.console import Console
 from typer import Option
 
-from lakesweep.cli import documents, lists, options, report_html, report_leftovers, screen, session
+from lakesweep.cli import documents, exit_codes, lists, options, report_html, report_leftovers, screen, session
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.cli.targets import Targets
 from lakesweep.model import lake_report
 from lakesweep.model.errors import SettingsError
+from lakesweep.model.refusal import RefusalCode
 
 _TENANTS_SHOWN = 10
 _OLD = timedelta(days=7)
+_NOT_READ = frozenset({"unreadable", "failed", RefusalCode.INDETERMINATE.value})
+"""Problems of tables for which the command fails."""
 
 
 @session.command()
@@ -50,7 +54,7 @@ async def report(
     """
     if html is not None and not html.parent.is_dir():  # planning every table first would be in vain
         raise SettingsError(f"--html {html}: there is no directory {html.parent}")
-    found = await make(opened, tenants or [], fresh=fresh)
+    found, codes = await make(opened, tenants or [], fresh=fresh)
     if html is not None:
         try:
             html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
@@ -61,21 +65,25 @@ async def report(
         documents.write(found)
     elif html is None:
         show(screen.output(), found, limit)
-    unreadable = "unreadable" in found["totals"]["problems"]
-    return ExitCode.FAILED if unreadable else ExitCode.DONE
+    # A guard that refuses a table is what a report is there to show, and no failure of the report.
+    failed = [ExitCode.FAILED for code in found["totals"]["problems"] if code in _NOT_READ]
+    return exit_codes.highest([*failed, *(code for code in codes if code is not ExitCode.REFUSED)])
 
 
-async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
-    from lakesweep.cli.targets import Targets  # noqa: PLC0415 - heavy
+async def make(
+    opened: session.Session, names: Sequence[str], *, fresh: bool
+) -> tuple[lake_report.Report, list[ExitCode]]:
+    """The report, and the exit codes of what was planned for it."""
     from lakesweep.daemon import leftovers  # noqa: PLC0415 - heavy
 
     if not opened.settings.tenants:
         raise SettingsError("nothing to report: configure tenants and name the file with --config")
     works = await opened.app.works(names)
+    planned = Targets(opened, names)
     if fresh:
-        async for _ in Targets(opened, names).runs(execute=False):
+        async for _ in planned.runs(execute=False):
             pass
-    return await leftovers.report(opened.app, works, names, fresh=fresh)
+    return await leftovers.report(opened.app, works, names, fresh=fresh), planned.codes
 
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:

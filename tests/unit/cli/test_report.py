@@ -138,6 +138,25 @@ def test_all_ghosts_are_counted_although_only_the_largest_are_kept(tmp_path, cap
     assert "of 3 former tables" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_table_that_cannot_be_read_fails_the_report(config, tmp_path, capsys, fresh):
+    (tmp_path / "lake" / "acme" / "tables" / "orders" / "_delta_log" / f"{0:020}.json").write_text("{")
+    if not fresh:
+        assert main(["plan", "--config", str(config)]) != 0
+    assert main(["report", *(["--fresh"] if fresh else []), "--config", str(config)]) == 4
+    assert main(["report", "umbrella", "--config", str(config)]) == 0
+
+
+def test_a_table_that_a_guard_refuses_does_not_fail_the_report(tmp_path, capsys):
+    made = LocalLake(root=tmp_path)
+    made.add("acme", ["orders"], ceilings={"files": 1})
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(made.settings()))
+    assert main(["plan", "--config", str(config)]) == 3
+    for options in ([], ["--fresh"]):
+        assert main(["report", *options, "--config", str(config)]) == 0
+
+
 def test_a_report_comes_from_stored_plans_and_says_what_was_never_planned(config, capsys):
     assert main(["report", "--json", "--config", str(config)]) == 0
     before = json.loads(capsys.readouterr().out)
