@@ -12,7 +12,7 @@ from typer import Option
 
 from lakesweep.cli import documents, exit_codes, lists, options, report_html, report_leftovers, screen, session
 from lakesweep.cli.exit_codes import ExitCode
-from lakesweep.cli.targets import Targets
+from lakesweep.cli.targets import Targets, report_empty
 from lakesweep.model import lake_report
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.refusal import RefusalCode
@@ -83,6 +83,8 @@ async def make(
     if fresh:
         async for _ in planned.runs(execute=False):
             pass
+    else:
+        report_empty(opened, names or [None], [work.ref for work in works])
     return await leftovers.report(opened.app, works, names, fresh=fresh), planned.codes
 
 

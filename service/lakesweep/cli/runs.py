@@ -13,6 +13,7 @@ from typer import Argument, Option
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, exit_codes, lists, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.cli.targets import report_empty
 from lakesweep.model import run_document
 from lakesweep.model.errors import NoPlan, UnknownRun
 from lakesweep.model.run import Outcome
@@ -245,8 +246,7 @@ async def tables(
         documents.write_array("tables", (status.document for status in found))
     else:
         lists.show_tables(screen.output(), found)
-    if not targets:
-        _report_empty(opened, looked)
+    report_empty(opened, names, (status.ref for status in looked))
     return exit_codes.highest(ExitCode.FAILED for status in found if status.problem)
 
 
@@ -254,12 +254,3 @@ def _is_wanted(status: TableStatus, outcome: Outcome | None, *, refused: bool) -
     last = status.last_run
     in_the_way = status.problem is not None or bool(last and last["refused"])
     return outcome in (None, last["outcome"] if last else None) and (in_the_way or not refused)
-
-
-def _report_empty(opened: session.Session, found: Sequence[TableStatus]) -> None:
-    """A dataset without tables may be new, or a slip in its address: silence would hide the second."""
-    seen = {(status.ref.tenant, status.ref.dataset) for status in found}
-    for tenant, dataset in opened.app.discovery.datasets():
-        if (tenant.id, dataset.id) not in seen:
-            place = next(iter(dataset.places.values()), "its catalog")
-            screen.complain(f"{tenant.id}/{dataset.id}: no tables found in {place}")

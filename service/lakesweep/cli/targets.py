@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from lakesweep.model.run import CleanupRun, ListingMode
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
     from lakesweep.daemon.targets import Work
+    from lakesweep.model.table import TableRef
     from lakesweep.ports.run import Progress as Step
     from lakesweep.ports.run import ReportProgress
 
@@ -35,6 +36,7 @@ class Targets:
             raise SettingsError(
                 "nothing to do: give a location as TARGET, or configure tenants and name the file with --config"
             )
+        self._session = session
         self._app = session.app
         self._names: Sequence[str | None] = names or [None]
         self._format = session.format
@@ -62,18 +64,22 @@ class Targets:
         self._found = found
 
     async def _look(self) -> AsyncIterator[Work]:
-        seen = set()
+        seen: set[TableRef] = set()
+        faulty: set[str | None] = set()
         for name in self._names:
             try:
                 works = await self._app.resolve(name, format=self._format, root=self._root)
             except Exception as exc:  # noqa: BLE001 - what one target meets must not keep the others back
                 screen.complain(exit_codes.sentence(exc))
                 self.codes.append(exit_codes.of_error(exc))
+                faulty.add(name)
                 continue
             for work in works:
                 if work.ref not in seen:
                     seen.add(work.ref)
                     yield work
+        named = [name for name in self._names if name not in faulty]
+        report_empty(self._session, named, seen)
 
     async def runs(self, *, execute: bool) -> AsyncIterator[CleanupRun]:
         """What became of each table. One whose settings are invalid is reported and counted, and the others go on."""
@@ -120,6 +126,12 @@ class ApprovedGhosts(Targets):
                 "no plan of a ghost is approved: `lakesweep ghosts --plan` makes plans, `lakesweep approve RUN "
                 "--digest DIGEST` approves one",
             )
+
+
+def report_empty(session: Session, names: Sequence[str | None], found: Iterable[TableRef]) -> None:
+    """A dataset without tables may be new, or a slip in its address: silence would hide the second."""
+    for dataset, place in session.app.discovery.empty(names, found).items():
+        screen.complain(f"{dataset}: no tables found in {place}")
 
 
 def _report_interrupted(runs: Sequence[CleanupRun], *, execute: bool) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import stat
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lakesweep.daemon import run_results, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.table_locations import TableLocations, is_of_no_dataset
 from lakesweep.daemon.targets import Work
-from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
+from lakesweep.model.errors import CatalogUnavailable, LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.settings.schema import Settings
@@ -51,6 +55,18 @@ class Discovery:
             raise UnknownTable(await self._no_match(target))
         return works
 
+    def empty(self, names: Sequence[str | None], found: Iterable[TableRef]) -> dict[str, str]:
+        """Datasets that some name covers as a whole and that have none of the tables found: where they were looked
+        for. Such a dataset may be new, or there may be a slip in its address."""
+        seen = {(ref.tenant, ref.dataset) for ref in found}
+        names = [name for name in names if name is None or targets.as_location(name) is None]
+        return {
+            f"{tenant.id}/{dataset.id}": next(iter(dataset.places.values()), "its catalog")
+            for tenant, dataset in self.datasets()
+            if (tenant.id, dataset.id) not in seen
+            and any(name is None or targets.covers(name, whole_dataset(tenant, dataset).label) for name in names)
+        }
+
     async def suggestion(self, target: str) -> str:
         """`did you mean …?` for a target that names nothing, from the names of tenants, datasets and tables."""
         places = {f"{tenant.id}/{dataset.id}": (tenant, dataset) for tenant, dataset in self.datasets()}
@@ -69,6 +85,9 @@ class Discovery:
     async def _no_match(self, target: str | None) -> str:
         if target == "":
             return "an empty target matches no table; use '*' for every configured table"
+        if target and (empty := self.empty([target], [])):
+            where = ", ".join(f"{name} ({place})" for name, place in sorted(empty.items()))
+            return f"there are no tables in {target!r}: looked in {where}"
         begins = f"no configured table matches {target!r}, and there is no such directory: " if target else ""
         if target and (meant := await self.suggestion(target)):
             begins += f"{meant} "
@@ -87,6 +106,7 @@ class Discovery:
         """The tables of one dataset as its catalog or warehouse shows them now, or one Work with its problem."""
         root = Location.parse(tenant.root)
         try:
+            await _refuse_missing_directories(tenant, dataset)
             source = self.adapters.format(tenant, dataset)
             refs = [ref for ref in await source.tables() if targets.covers(pattern, ref.label)]
             return [Work(ref=ref, tenant_root=root, table=await source.open(ref)) for ref in sorted(refs)]
@@ -131,3 +151,25 @@ class Discovery:
                 table = await self.adapters.format(tenant, dataset).open(ref)
                 return Work(ref=ref, tenant_root=Location.parse(tenant.root), table=table)
         return None
+
+
+async def _refuse_missing_directories(tenant: TenantSettings, dataset: DatasetSettings) -> None:
+    """A disk that is not mounted is not a dataset without tables. Only a disk can tell: a bucket has no directories."""
+    name = f"{tenant.id}/{dataset.id}"
+    places = [(f"`{key}` of {name}", address) for key, address in dataset.places.items()]
+    for what, address in [*places, (f"`root` of tenant {tenant.id}", tenant.root)]:
+        place = Location.parse(address)
+        if place.is_local and (problem := await asyncio.to_thread(_directory_problem, Path(place.path))):
+            raise CatalogUnavailable(
+                f"{what} is {address}, but {problem}. Is a disk not mounted? Mount it, or correct the settings; if "
+                f"{name} is new and has no tables yet, create the directory"
+            )
+
+
+def _directory_problem(path: Path) -> str | None:
+    try:
+        return None if stat.S_ISDIR(path.stat().st_mode) else "that is no directory"
+    except (FileNotFoundError, NotADirectoryError):
+        return "there is no such directory"
+    except OSError as exc:
+        return f"it cannot be read: {exc.strerror}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyiceberg.catalog import load_catalog
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.formats.delta.table import DeltaTable
@@ -78,10 +79,14 @@ def test_a_dataset_whose_settings_are_at_fault_does_not_keep_the_others_back(com
     assert "nosuch" in error
 
 
-def test_a_dataset_without_tables_is_reported(lake, call, tmp_path):
+@pytest.mark.parametrize(
+    "command", [["tables"], ["plan"], ["run", "*", "--execute"], ["report"], ["report", "--fresh"]]
+)
+def test_a_dataset_without_tables_is_reported(command, lake, call, tmp_path):
     slip = {"id": "slip", "format": "delta", "location": f"{tmp_path}/lake/acme/tabels"}
     lake.tenants["acme"]["datasets"].append(slip)
-    code, out, error = call("tables", "--json")
+    (tmp_path / "lake" / "acme" / "tabels").mkdir()
+    code, out, error = call(*command, "--json")
     assert code == 0
     assert len(json.loads(out)["tables"]) == 2
     assert error == f"lakesweep: acme/slip: no tables found in {slip['location']}\n"
@@ -94,6 +99,70 @@ def test_what_cannot_be_looked_at_on_disk_is_no_bug(command, before, call):
     assert code in (2, 4)
     assert "bug" not in told
     assert "Traceback" not in told
+
+
+def test_a_dataset_is_not_called_empty_by_a_target_that_names_a_part_of_it(lake, call, tmp_path):
+    slip = {"id": "slip", "format": "delta", "location": f"{tmp_path}/lake/acme/tabels"}
+    lake.tenants["acme"]["datasets"].append(slip)
+    (tmp_path / "lake" / "acme" / "tabels").mkdir()
+    for target in ("acme/d", "acme/d/one", "acme/*/one", lake.directory("acme/d/one")):
+        code, _, error = call("plan", target, "--json")
+        assert (code, error) == (0, "")
+    assert "acme/slip: no tables found" in call("plan", "acme/*", "--json")[2]
+
+
+def test_a_tenant_without_tables_is_not_unknown(lake, call, tmp_path):
+    lake.add("beta", [])
+    for command in ("report", "plan", "tables"):
+        code, _, error = call(command, "beta")
+        assert (code, error) == (
+            2,
+            f"lakesweep: there are no tables in 'beta': looked in beta/d ({tmp_path}/lake/beta/tables)\n",
+        )
+
+
+READS_ALL = [["plan"], ["run", "*", "--execute"], ["tables"], ["report"], ["report", "--fresh"]]
+
+
+@pytest.mark.parametrize("gone", ["lake/beta", "lake/beta/tables"])
+@pytest.mark.parametrize("command", READS_ALL)
+def test_a_dataset_whose_directory_is_gone_is_not_left_out(command, gone, lake, call, tmp_path):
+    lake.add("beta", ["three"])
+    (tmp_path / gone).rename(tmp_path / "not mounted")
+    code, out, error = call(*command, "--json")
+    assert code == 4
+    tables = {table["table"]: table for table in json.loads(out)["tables"]}
+    assert set(tables) == {"acme/d/one", "acme/d/two", "beta/d/*"}
+    assert call(*command)[0] == 4
+    assert "no tables found" not in error
+    if command[0] == "report":
+        assert tables["beta/d/*"]["why"]["code"] == "unreadable"
+    (shown,) = [table for table in json.loads(call("tables", "--json")[1])["tables"] if table["table"] == "beta/d/*"]
+    assert shown["problem"] == (
+        f"`location` of beta/d is {tmp_path}/lake/beta/tables, but there is no such directory. Is a disk not mounted? "
+        "Mount it, or correct the settings; if beta/d is new and has no tables yet, create the directory"
+    )
+
+
+@pytest.mark.parametrize("format", ["iceberg", "paimon"])
+def test_a_tenant_whose_root_is_gone_is_not_left_out(format, lake, call, tmp_path):
+    root = tmp_path / "lake" / "gamma"
+    dataset = {"id": "d", "format": format}
+    if format == "iceberg":
+        dataset["catalog"] = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(root)}
+        load_catalog("c", **dataset["catalog"])  # makes the catalog's own tables
+    else:
+        dataset["warehouse"] = str(root)
+    lake.tenants["gamma"] = {"id": "gamma", "root": str(root), "datasets": [dataset]}
+    for command in READS_ALL:
+        assert call(*command)[0] == 4
+    code, shown, _ = call("plan", "gamma")
+    assert code == 4
+    assert "there is no such directory. Is a disk not mounted?" in " ".join(shown.split())
+    root.mkdir(parents=True)
+    code, _, error = call("plan", "--json")
+    assert code == 0
+    assert "gamma/d: no tables found in " in error
 
 
 def test_a_stop_needs_a_target_or_all_and_holds_until_it_is_resumed(call):

@@ -238,6 +238,35 @@ async def test_a_dataset_out_of_reach_is_reported_and_looked_at_again_soon(lake)
         assert stand.skipped("globex", "discovery_failed") == 2
 
 
+@pytest.mark.parametrize("was_there", [True, False])
+async def test_a_dataset_whose_directory_is_gone_is_out_of_reach(lake, was_there):
+    """The service goes on, keeps the tables that it knew, and finds the others once the disk is there."""
+    lake.add("acme", ["one"])
+    lake.add("globex", ["two"] if was_there else [])
+    place, away = lake.root / "lake/globex", lake.root / "not mounted"
+    if not was_there:
+        place.rename(away)
+    async with standing(lake) as stand:
+        await stand.round()
+        if was_there:
+            place.rename(away)
+            with capture_logs() as told:
+                await stand.pass_time(minutes=6)
+            assert [entry["tenant"] for entry in told if entry["event"] == "discovery_failed"] == ["globex"]
+        assert stand.skipped("globex", "discovery_failed") == 1
+        assert "there is no such directory" in stand.scheduler.known_tables.problems["globex/d"]
+        entries = {"acme/d/one", *(["globex/d/two"] if was_there else [])}
+        assert set(stand.scheduler.known_tables.entries) == entries
+        admin = AdminService(stand.scheduler, checkup=None)
+        shown = {one["table"]: one["problem"] for one in await admin.tables(None, after=None, limit=10)}
+        assert "there is no such directory" in shown["globex/d/*"]
+        away.rename(place)
+        write_local(lake.directory("globex/d/new"), small_table("new"))
+        await stand.pass_time(minutes=6)
+        assert stand.scheduler.known_tables.problems == {}
+        assert "globex/d/new" in stand.scheduler.known_tables.entries
+
+
 async def test_an_empty_dataset_is_logged_once_and_when_it_becomes_empty(lake):
     lake.add("acme", [])
     lake.add("globex", [], enabled=False)
