@@ -48,7 +48,7 @@ async def test_a_plan_estimates_within_a_tenth_what_a_cycle_will_take(seaweedfs,
 
 
 @pytest.mark.parametrize("deletion", ["delete", "trash"])
-async def test_files_on_a_disk_go_in_as_many_requests_as_planned_whether_to_the_trash_or_not(tmp_path, deletion):
+async def test_files_on_a_disk_go_in_as_many_requests_as_planned(tmp_path, deletion):
     disk = LocalLake(root=tmp_path)
     disk.add("acme", ["t"], orphans=2100, deletion=deletion, ceilings={"share": 1})
     async with App.open(Settings.model_validate(disk.settings())) as app:
