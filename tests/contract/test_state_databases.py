@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.state import BatchRecord, BatchState, DueTime, Hold, LedgerHeader, PlanHeader
 from lakesweep.state import schema
 from lakesweep.state.migrations import versions
+from lakesweep.state.registry import describe
 
 TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -67,6 +69,17 @@ async def test_everything_survives_a_restart(durable_backend):
             await second.check_lease(lease)
     finally:
         await second.aclose()
+
+
+async def test_a_store_is_described_without_being_made_or_changed(durable_backend):
+    nothing = await describe(durable_backend.url)
+    assert re.search("is created by the first run|has no tables yet: the first run creates them", nothing)
+    assert await describe(durable_backend.url) == nothing
+    store = await durable_backend.open()
+    try:
+        assert (await describe(durable_backend.url)).endswith(f" can be read, schema {NEWEST}")
+    finally:
+        await store.aclose()
 
 
 async def test_a_cancelled_caller_leaves_the_store_whole(durable_backend):

@@ -164,8 +164,8 @@ def _needs_catalog(tenant: Tenant) -> str:
 def doctor(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
     """Check what is installed and how each store answers.
 
-    Looks at Python, the compiled parts, Spark and Java, the clients of catalogs, and connects to every configured
-    store and catalog with the credentials of this process. Changes nothing.
+    Looks at Python, the compiled parts, Spark and Java, the clients of catalogs, reads the schema version of the state
+    store, and connects to every configured store and catalog with the credentials of this process. Changes nothing.
 
     Exit codes: 0 all is well, 2 bad usage or settings, 4 something is broken or does not answer.
     """

@@ -106,7 +106,7 @@ class Discovery:
         """The tables of one dataset as its catalog or warehouse shows them now, or one Work with its problem."""
         root = Location.parse(tenant.root)
         try:
-            await _refuse_missing_directories(tenant, dataset)
+            await refuse_missing_directories(tenant, dataset)
             source = self.adapters.format(tenant, dataset)
             refs = [ref for ref in await source.tables() if targets.covers(pattern, ref.label)]
             return [Work(ref=ref, tenant_root=root, table=await source.open(ref)) for ref in sorted(refs)]
@@ -153,17 +153,27 @@ class Discovery:
         return None
 
 
-async def _refuse_missing_directories(tenant: TenantSettings, dataset: DatasetSettings) -> None:
+async def refuse_missing_directories(tenant: TenantSettings, dataset: DatasetSettings) -> None:
     """A disk that is not mounted is not a dataset without tables. Only a disk can tell: a bucket has no directories."""
     name = f"{tenant.id}/{dataset.id}"
     places = [(f"`{key}` of {name}", address) for key, address in dataset.places.items()]
-    for what, address in [*places, (f"`root` of tenant {tenant.id}", tenant.root)]:
-        place = Location.parse(address)
-        if place.is_local and (problem := await asyncio.to_thread(_directory_problem, Path(place.path))):
-            raise CatalogUnavailable(
-                f"{what} is {address}, but {problem}. Is a disk not mounted? Mount it, or correct the settings; if "
-                f"{name} is new and has no tables yet, create the directory"
-            )
+    for what, address in places:
+        await _refuse_missing_directory(what, address, name)
+    await refuse_missing_root(tenant, name)
+
+
+async def refuse_missing_root(tenant: TenantSettings, name: str) -> None:
+    """`name` is what may be new: the tenant, or a dataset of it."""
+    await _refuse_missing_directory(f"`root` of tenant {tenant.id}", tenant.root, name)
+
+
+async def _refuse_missing_directory(what: str, address: str, name: str) -> None:
+    place = Location.parse(address)
+    if place.is_local and (problem := await asyncio.to_thread(_directory_problem, Path(place.path))):
+        raise CatalogUnavailable(
+            f"{what} is {address}, but {problem}. Is a disk not mounted? Mount it, or correct the settings; if "
+            f"{name} is new and has no tables yet, create the directory"
+        )
 
 
 def _directory_problem(path: Path) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lakesweep import __version__
+from lakesweep.daemon import discovery
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.engines import registry as engines
@@ -25,9 +26,12 @@ from lakesweep.settings import catalogs
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.secrets import mask_text
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
+from lakesweep.state.registry import describe
 from lakesweep.telemetry import compiled
 
 _SECONDS = 30.0
+_STATE_SECONDS = 10.0
+"""One query: a database that takes longer would fail every run."""
 
 
 class Health(StrEnum):
@@ -64,7 +68,7 @@ def installed() -> Iterator[Finding]:
 
 async def answers(settings: Settings) -> AsyncIterator[Finding]:
     """What the configured stores and catalogs answer, with this process's credentials."""
-    yield _state(settings)
+    yield await _limited("state", describe(settings.state_url), _STATE_SECONDS)
     async with aclosing(Adapters(settings, SystemClock())) as adapters:
         for tenant in settings.tenants:
             if (found := await _limited(f"credentials {tenant.id}", _credentials(adapters, tenant))).detail:
@@ -74,12 +78,12 @@ async def answers(settings: Settings) -> AsyncIterator[Finding]:
                 yield await _limited(f"dataset {tenant.id}/{dataset.id}", _dataset(adapters, tenant, dataset))
 
 
-async def _limited(name: str, check: Awaitable[str]) -> Finding:
+async def _limited(name: str, check: Awaitable[str], seconds: float = _SECONDS) -> Finding:
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(seconds):
             return _ok(name, await check)
     except TimeoutError:
-        return Finding(name=name, health=Health.FAILED, detail=f"no answer in {_SECONDS:g} s")
+        return Finding(name=name, health=Health.FAILED, detail=f"no answer in {seconds:g} s")
     except LakesweepError as exc:
         return Finding(name=name, health=Health.FAILED, detail=str(exc))
     except Exception as exc:  # noqa: BLE001 - one that does not answer never keeps the others back
@@ -94,6 +98,7 @@ async def _credentials(adapters: Adapters, tenant: TenantSettings) -> str:
 
 async def _store(adapters: Adapters, tenant: TenantSettings) -> str:
     root = Location.parse(tenant.root)
+    await discovery.refuse_missing_root(tenant, tenant.id)
     async with aclosing(adapters.storage(tenant.id).list(root.as_directory())) as pages:
         async for page in pages:
             if page.num_rows:
@@ -102,6 +107,7 @@ async def _store(adapters: Adapters, tenant: TenantSettings) -> str:
 
 
 async def _dataset(adapters: Adapters, tenant: TenantSettings, dataset: DatasetSettings) -> str:
+    await discovery.refuse_missing_directories(tenant, dataset)
     found = await adapters.format(tenant, dataset).tables()
     return f"{len(found)} table{'' if len(found) == 1 else 's'}"
 
@@ -126,16 +132,6 @@ def _java() -> Finding:
     if why is None:
         return _ok("java", "can run Spark")
     return _absent("java", f"{why}. Needed only when Spark starts on this machine")
-
-
-def _state(settings: Settings) -> Finding:
-    """Opening it would make it, so it is only looked at from outside."""
-    url = settings.state_url
-    if not url.startswith("sqlite:///"):
-        return _ok("state", f"{url.partition('://')[0]}, not checked")
-    path = url.removeprefix("sqlite:///")
-    there = os.path.exists(path)  # noqa: PTH110 - text only
-    return _ok("state", f"{path} {'is there' if there else 'is created by the first run'}")
 
 
 def _absent(name: str, detail: str) -> Finding:

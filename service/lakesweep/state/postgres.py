@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from lakesweep.model.errors import SettingsError
 from lakesweep.ports.clock import Clock
-from lakesweep.state.database import Database, T, Work, sentence
+from lakesweep.state import upgrade
+from lakesweep.state.database import Database, T, Work, sentence, unusable
 
 CONNECT_SECONDS = 5.0
 """A server that does not accept a connection in this time is unreachable."""
@@ -28,6 +30,19 @@ POOL_SIZE = 5
 async def open_postgres(url: str, clock: Clock) -> Database:
     """Open a PostgreSQL database by any URL that libpq understands. `clock` is this machine's."""
     return await Database.open(_Pool(_engine(url)), public_name(url), clock, has_clock=True)
+
+
+async def read_version(url: str) -> str | None:
+    """The version of the schema in a PostgreSQL database, None without one. Only reads, in a read-only transaction."""
+    name = public_name(url)
+    engine = _engine(url).execution_options(postgresql_readonly=True)
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(upgrade.version, name)
+    except (SQLAlchemyError, OSError, *_Pool.errors) as exc:
+        raise unusable(name, exc) from exc
+    finally:
+        await engine.dispose()
 
 
 class _Pool:

@@ -6,6 +6,7 @@ for the result would cost several times as much as SQLite itself."""
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,11 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import SQLAlchemyError
 
 from lakesweep.cleanup import private_files
 from lakesweep.ports.clock import Clock
+from lakesweep.state import upgrade
 from lakesweep.state.database import Database, T, Work, unusable
 
 BUSY_SECONDS = 15.0
@@ -31,6 +34,26 @@ async def open_sqlite(path: str, clock: Clock) -> Database:
     except (sqlite3.Error, OSError) as exc:
         raise unusable(name, exc) from exc
     return await Database.open(_File(_engine(path)), name, clock)
+
+
+def read_version(path: str) -> str | None:
+    """The version of the file's schema, None without one. Only reads; the file must exist."""
+    name = f"sqlite:///{path}"
+    # Without a log the file is complete, and SQLite need not put its own files beside it, which it would leave there.
+    mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
+    address = f"{Path(path).absolute().as_uri()}?{mode}"
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS),
+        poolclass=sa.NullPool,
+    )
+    try:
+        if not os.access(path, os.W_OK):
+            raise PermissionError(f"{path} is not writable")
+        with engine.connect() as connection:
+            return upgrade.version(connection, name)
+    except (SQLAlchemyError, sqlite3.Error, OSError) as exc:
+        raise unusable(name, exc) from exc
 
 
 class _File:

@@ -37,24 +37,26 @@ def to_newest(connection: sa.Connection, name: str) -> None:
     """Create or migrate, inside one transaction. `name` is the database's name in messages."""
     if connection.dialect.name == "postgresql":  # on SQLite the BEGIN is the lock between processes
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-    found = _version(connection)
+    found = version(connection, name)
     if found is None:
         schema.metadata.create_all(connection, checkfirst=False)
         connection.execute(sa.insert(schema.version).values(version_num=schema.NEWEST))
-    elif found > schema.NEWEST:
-        raise StateError(
-            f"the state store {name} was written by a newer Lakesweep (its schema is {found}, "
-            f"this version supports up to {schema.NEWEST}): run that version, or name another database"
-        )
     elif found < schema.NEWEST:
         _migrate(connection)
 
 
-def _version(connection: sa.Connection) -> str | None:
-    """The current step of the schema, or None in a database without one."""
+def version(connection: sa.Connection, name: str) -> str | None:
+    """The current step of the schema, or None in a database without one. Only reads. Raises StateError for a newer one
+    than this program knows."""
     if not sa.inspect(connection).has_table(schema.version.name):
         return None
-    return connection.execute(sa.select(schema.version.c.version_num)).scalar_one_or_none()
+    found: str | None = connection.execute(sa.select(schema.version.c.version_num)).scalar_one_or_none()
+    if found is not None and found > schema.NEWEST:
+        raise StateError(
+            f"the state store {name} was written by a newer Lakesweep (its schema is {found}, "
+            f"this version supports up to {schema.NEWEST}): run that version, or name another database"
+        )
+    return found
 
 
 def _migrate(connection: sa.Connection) -> None:

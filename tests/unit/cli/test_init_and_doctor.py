@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tests.builders.small_lake import LocalLake, small_table, to_toml, write_local
 
 from lakesweep.cli.main import main
+from lakesweep.state.schema import NEWEST
 
 
 @pytest.fixture
@@ -193,6 +197,113 @@ def complete(words, config):
         "COMP_CWORD": str(len(words) - 1),
         "_LAKESWEEP_COMPLETE": "complete_bash",
         "LAKESWEEP_CONFIG": str(config),
+@pytest.fixture
+def doctor(tmp_path, call):
+    """Settings as a file, and what `doctor` says with them: the exit code, and each check by its name."""
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+
+    def run(**changed):
+        file = tmp_path / "lakesweep.toml"
+        file.write_text(to_toml(lake.settings(**changed)))
+        code, out, error = call("doctor", "--json", "--config", file)
+        assert error == ""
+        assert "hunter2" not in out
+        return code, {one["name"]: one for one in json.loads(out)["checks"]}
+
+    run.lake = lake
+    return run
+
+
+def newer(path):
+    database(path, "CREATE TABLE lakesweep_version (version_num)", "INSERT INTO lakesweep_version VALUES ('9999')")
+
+
+def database(path, *statements):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path.write_text("junk" * 1000), "file is not a database"),
+        (lambda path: path.mkdir(), "cannot be used: "),
+        (newer, "written by a newer Lakesweep (its schema is 9999"),
+    ],
+)
+def test_doctor_reads_the_version_of_a_state_file(make, said, tmp_path, doctor):
+    path = tmp_path / "some.db"
+    make(path)
+    code, checks = doctor(state={"url": f"sqlite:///{path}"})
+    assert (code, checks["state"]["health"]) == (4, "failed")
+    assert said in checks["state"]["detail"]
+    assert str(path) in checks["state"]["detail"]
+
+
+def test_doctor_says_what_the_next_run_does_to_a_state_file_and_leaves_it(tmp_path, doctor):
+    path = tmp_path / "some.db"
+    database(path, "PRAGMA journal_mode = WAL")
+    state = {"url": f"sqlite:///{path}"}
+    there = {one.name for one in tmp_path.iterdir()}
+    assert doctor(state=state)[1]["state"] == {
+        "name": "state",
+        "health": "ok",
+        "detail": f"{path} has no tables yet: the first run creates them",
+    }
+    database(path, "CREATE TABLE lakesweep_version (version_num)", "INSERT INTO lakesweep_version VALUES ('0001')")
+    code, checks = doctor(state=state)
+    assert (code, checks["state"]["health"]) == (0, "ok")
+    assert f"the next run migrates its schema from 0001 to {NEWEST}" in checks["state"]["detail"]
+    assert {one.name for one in tmp_path.iterdir()} == {*there, "lakesweep.toml"}
+
+
+def test_doctor_reads_a_state_file_that_a_service_has_open(tmp_path, doctor):
+    path = tmp_path / "some.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE lakesweep_version (version_num)")
+        connection.execute("INSERT INTO lakesweep_version VALUES ('9999')")
+        connection.commit()
+        connection.execute("BEGIN IMMEDIATE")
+        assert "its schema is 9999" in doctor(state={"url": f"sqlite:///{path}"})[1]["state"]["detail"]
+
+
+def test_doctor_says_if_a_state_file_cannot_be_created(tmp_path, doctor):
+    (tmp_path / "file").write_text("")
+    checks = doctor(state={"url": f"sqlite:///{tmp_path}/file/state.db"})[1]
+    assert checks["state"]["health"] == "failed"
+    assert checks["state"]["detail"].startswith(f"the state store sqlite:///{tmp_path}/file/state.db cannot be used")
+
+
+def test_doctor_connects_to_a_database_and_shows_no_password(doctor):
+    code, checks = doctor(state={"url": "postgresql://sweep:hunter2@127.0.0.1:1/state"})
+    assert (code, checks["state"]["health"]) == (4, "failed")
+    assert "the state store postgresql://sweep@127.0.0.1:1/state cannot be used" in checks["state"]["detail"]
+
+
+def test_doctor_tells_a_missing_directory_from_an_empty_one(tmp_path, doctor):
+    tenant = doctor.lake.tenants["acme"]
+    tenant["datasets"][0]["location"] = gone = f"{tenant['root']}/gone"
+    code, checks = doctor()
+    assert code == 4
+    assert checks["dataset acme/d"]["health"] == "failed"
+    said = f"`location` of acme/d is {gone}, but there is no such directory. Is a disk not mounted?"
+    assert said in checks["dataset acme/d"]["detail"]
+    Path(gone).mkdir()
+    code, checks = doctor()
+    assert (code, checks["dataset acme/d"]["detail"]) == (0, "0 tables")
+    tenant["root"] = gone = str(tmp_path / "unmounted")
+    tenant["datasets"] = []
+    code, checks = doctor()
+    assert checks["storage acme"]["health"] == "failed"
+    said = f"`root` of tenant acme is {gone}, but there is no such directory. Is a disk not mounted?"
+    assert said in checks["storage acme"]["detail"]
+    (tmp_path / "unmounted").write_text("")
+    assert "that is no directory" in doctor()[1]["storage acme"]["detail"]
+
+
     }
     command = [sys.executable, "-m", "lakesweep"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.split()
