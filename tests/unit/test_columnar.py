@@ -43,6 +43,15 @@ def test_what_comes_out_is_what_is_stored(kind):
         assert file.read().equals(ROWS[:0])
 
 
+def test_a_process_leaves_ctrl_c_and_sigterm_to_the_one_that_started_it():
+    with columnar.opened(written()) as file:
+        assert file.rows == 3  # it has begun
+        (worker,) = columnar._all
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(worker._process.pid, number)
+        assert file.read().equals(ROWS)
+
+
 def test_nested_columns_are_named_by_their_paths_and_chosen():
     with columnar.opened(written()) as file:
         assert file.paths == ["a", "b.c"]

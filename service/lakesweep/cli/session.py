@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import typer
 
 from lakesweep import aio
-from lakesweep.cli import exit_codes, options, screen, startup
+from lakesweep.cli import exit_codes, interrupts, options, screen, startup
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import LakesweepError, SettingsError, StorageError
 from lakesweep.model.location import Location
@@ -160,6 +161,12 @@ def _run(body: Work, given: _Shared, *, is_service: bool) -> ExitCode:
 
     async def opened() -> ExitCode:
         async with App.open(settings, override=override) as app:
+        # The service has its own way to end.
+        ended_by_sigterm = startup.is_ours() and not is_service
+        with interrupts.stop_on_sigterm() if ended_by_sigterm else nullcontext():
+            return await in_session()
+
+    async def in_session() -> ExitCode:
             startup.finish()
             session = Session(
                 settings=settings, app=app, config=given.config, format=given.table_format, root=given.root
@@ -169,7 +176,10 @@ def _run(body: Work, given: _Shared, *, is_service: bool) -> ExitCode:
                 await app.notifier.deliver()
             return code
 
-    return asyncio.run(opened())
+    try:
+        return asyncio.run(opened())
+    except asyncio.CancelledError:  # by SIGTERM
+        raise KeyboardInterrupt from None
 
 
 def _first(error: BaseException) -> BaseException:

@@ -26,6 +26,10 @@ def begin() -> None:
     gc.disable()  # modules stay: looking for garbage among them again and again finds none
 
 
+def is_ours() -> bool:
+    return _ours
+
+
 def import_arrow() -> None:
     if _ours:
         _choose_allocator()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakesweep.ports.run import Progress as Step
     from lakesweep.ports.run import ReportProgress
 
-_INTERRUPTED = "interrupted by Ctrl-C; the next run continues"
+_THEN = "the next run continues"
 
 
 class Targets:
@@ -86,7 +86,7 @@ class Targets:
         async for work in self.works():
             stop = StopRequest()  # of this run alone: a sweep that meets trouble sets it too
             try:
-                with _watching(work.ref.label) as report, stop_on_interrupt(stop, _INTERRUPTED):
+                with _watching(work.ref.label) as report, stop_on_interrupt(stop, _THEN):
                     done = await self._app.run(work, execute=execute, progress=report, stop=stop, listing=self._listing)
             except SettingsError as exc:
                 screen.complain(f"{work.ref.label}: {exit_codes.sentence(exc)}")

@@ -26,7 +26,7 @@ _RUNS_LOOKED_AT = 200
 _NAMED = 10
 """Files that cannot be restored and are named on the screen; --json has up to a thousand."""
 
-_INTERRUPTED = "interrupted by Ctrl-C; the same command continues"
+_THEN = "the same command continues"
 
 
 @session.command()
@@ -114,7 +114,7 @@ async def restore(
         if dry_run:
             undone = await restoring.plan()
         else:
-            with stop_on_interrupt(stop, _INTERRUPTED):
+            with stop_on_interrupt(stop, _THEN):
                 undone = await restoring.execute(app.new_run_id(), stop)
     except Interrupted as exc:  # before anything was moved
         screen.complain(str(exc))

@@ -29,7 +29,8 @@ OUT_OF_MEMORY = 3
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for whoever started us
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # meant for the process that started us, which ends us too
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.freeze()  # modules stay: looking for garbage among them finds none
     _go_first()

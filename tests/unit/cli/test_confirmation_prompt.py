@@ -115,6 +115,36 @@ def test_ctrl_c_closes_the_run_with_what_was_done(lake, config, capsys):
     lake.check_live()
 
 
+@pytest.mark.parametrize("command", ["run", "restore"])
+def test_sigterm_closes_the_run_as_ctrl_c_does(lake, config, capsys, command):
+    lake.add("acme", ["one"], orphans=MANY, batch_size=1, max_concurrent_deletions=1)
+    file = config(orphan_cleanup={"enabled": True, "dry_run": False, "deletion": "trash"})
+    again = arguments = ["run", "acme/d/one", "--execute", "--config", file]
+    if command == "restore":
+        assert main(arguments) == 0
+        capsys.readouterr()
+        main(["runs", "--json", "--config", file])
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        again = arguments = ["restore", run["run_id"], "--config", file]
+    running = subprocess.Popen([sys.executable, "-m", "lakesweep", *arguments], stderr=subprocess.PIPE, text=True)
+    untouched = MANY if command == "run" else 0
+    while len(lake.orphans_left("acme/d/one")) == untouched:
+        assert running.poll() is None
+        time.sleep(0.005)
+    running.send_signal(signal.SIGTERM)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130, told
+    assert "SIGTERM: stopping after the requests in progress" in told
+    assert 0 < len(lake.orphans_left("acme/d/one")) < MANY
+    main(["runs", "--json", "--config", file])
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    assert (run["phase"], run["outcome"]) == ("finished", "failed")
+    assert run["reason"].startswith("interrupted by SIGTERM")
+    assert main(again) == 0  # no lease is left
+    assert len(lake.orphans_left("acme/d/one")) == MANY - untouched
+    lake.check_live()
+
+
 def test_ctrl_c_is_python_s_own_again_after_a_run(lake, config, capsys):
     lake.add("acme", ["one"])
     before = signal.getsignal(signal.SIGINT)

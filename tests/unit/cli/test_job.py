@@ -64,7 +64,7 @@ def test_the_stop_button_of_a_notebook_stops_the_command_orderly(in_session, ear
         if early:  # before there is anything to stop
             stop_button[0]()
             await asyncio.sleep(0.2)
-        with interrupts.stop_on_interrupt(stop, "interrupted"):
+        with interrupts.stop_on_interrupt(stop, "then this"):
             if not early:
                 stop_button[0]()
             async with asyncio.timeout(20):
@@ -84,4 +84,4 @@ def test_the_stop_button_of_a_notebook_stops_the_command_orderly(in_session, ear
             loop.run_until_complete(cell())
     finally:
         loop.close()
-    assert ended == ["interrupted"]
+    assert ended == ["interrupted by Ctrl-C; then this"]
