@@ -14,6 +14,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.builders.small_lake import LocalLake, small_table, to_toml, write_local
@@ -87,6 +88,21 @@ def test_a_run_deletes_only_when_requested(place):
     assert not list(place.glob("*failed*"))
     assert len(list(place.glob("*live*"))) == 2
     assert lakesweep.run(place, execute=True).summary.files == 0
+
+
+@pytest.mark.parametrize("wrong", [np.True_, 1, 0, "yes", None])
+def test_a_switch_is_true_or_false_and_nothing_like_it(wrong, place, tmp_path):
+    for call in (
+        lambda: lakesweep.run(place, execute=wrong),
+        lambda: lakesweep.run([place], execute=wrong),
+        lambda: asyncio.run(lakesweep.arun(place, execute=wrong)),
+    ):
+        with pytest.raises(TypeError, match=re.escape(f"execute must be True or False, not {wrong!r}")):
+            call()
+    for call in (lambda: lakesweep.report(fresh=wrong), lambda: asyncio.run(lakesweep.areport(fresh=wrong))):
+        with pytest.raises(TypeError, match="fresh must be True or False"):
+            call()
+    assert not (tmp_path / "home").exists()  # nothing has begun, so no run is recorded
 
 
 async def test_the_async_twins_give_the_same(place):

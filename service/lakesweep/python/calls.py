@@ -80,6 +80,7 @@ async def runs(
     stop: StopRequest | None,
 ) -> list[tuple[CleanupRun, pa.Table]]:
     """Each table's run and the rows of its plan, in order, each table once."""
+    _check_switch("execute", execute)
     ended: list[tuple[CleanupRun, pa.Table]] = []
     seen: set[str] = set()
     with logs.as_library():
@@ -93,6 +94,12 @@ async def runs(
                         ended.append(await _one(app, work, execute=execute, stop=stop))
                 await app.notifier.deliver()
     return ended
+
+
+def _check_switch(name: str, value: object) -> None:
+    """Not by its truth: the text "no" is true, and so are numbers that stand for something else."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
 async def _one(app: App, work: Work, *, execute: bool, stop: StopRequest | None) -> tuple[CleanupRun, pa.Table]:
@@ -135,6 +142,7 @@ async def explanation(
 
 async def report(names: Sequence[str], *, fresh: bool, config: Path | None, stop: StopRequest | None) -> results.Report:
     """What all configured tables store, from the newest plan of each; with `fresh` each is planned first."""
+    _check_switch("fresh", fresh)
     with logs.as_library():
         settings = load(config)
         if not settings.tenants:

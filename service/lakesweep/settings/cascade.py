@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from pydantic import ValidationError
 
@@ -72,6 +72,8 @@ def policy_for(
             dry_run = True
         case True:
             dry_run = any(override.dry_run for override in overrides(settings, *names))
+        case _:
+            assert_never(execute)
     if not (dry_run or effective.revalidate_before_delete):
         raise SettingsError(
             "orphan_cleanup.revalidate_before_delete = false is allowed only in a dry run: references are always "
