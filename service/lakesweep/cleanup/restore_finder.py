@@ -26,7 +26,8 @@ SHOWN = 1000
 
 _PAGE = 1000
 ALREADY_THERE = ""
-GONE_FOR_GOOD = 'it was deleted for good: the run had no trash (deletion = "delete"), and the bucket keeps no versions'
+GONE_FOR_GOOD = 'it was deleted for good: the run had no trash (deletion = "delete")'
+NO_VERSIONS = ", and the bucket keeps no versions"
 EMPTIED = "it is neither in the trash nor at its own address: the trash was emptied, or somebody removed it"
 NO_MARKER = (
     "no delete marker of ours is known for it, but the bucket may still have an older version: "
@@ -53,7 +54,9 @@ class Taken:
     def why_gone(self) -> str:
         if self.versioned:
             return NO_MARKER
-        return GONE_FOR_GOOD if self.trash is None else EMPTIED
+        if self.trash is not None:
+            return EMPTIED
+        return GONE_FOR_GOOD if self.root.is_local else GONE_FOR_GOOD + NO_VERSIONS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,11 +110,16 @@ def _write(wanted: _Wanted, endpoint: str | None, output: Path, *, force: bool) 
     from lakesweep.settings.schema import Settings  # noqa: PLC0415 - heavy
 
     if output.exists() and not force:
+    if fault := catalogs.type_fault(wanted.catalog):
+        raise SettingsError(f"--catalog {fault}")
         raise SettingsError(f"{output} already exists: --force replaces it, --output names another")
     location = targets.as_location(wanted.place)
     if location is None:
         raise SettingsError(f"{wanted.place!r} is neither an address nor an existing directory")
     root = targets.without_slash(location).raw.removeprefix("file://")
+    if location.is_local and not Path(location.path).is_dir():
+        what = "is not a directory" if Path(location.path).exists() else "no such directory"
+        raise SettingsError(f"{wanted.place}: {what}")
     s3 = {"endpoint_url": endpoint, "path_style": True} if endpoint else {}
     settings = Settings.model_validate({"storage": {"s3": s3}})
     found = asyncio.run(first_settings.look(settings, root, wanted.tenant, wanted.catalog))

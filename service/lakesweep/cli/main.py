@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
+from typer.core import TyperGroup
 
 from lakesweep import __version__
 from lakesweep.cli import audit, startup, token
@@ -23,8 +24,21 @@ from lakesweep.cli.runs import approve, runs, show, tables
 from lakesweep.cli.settings import settings
 from lakesweep.cli.trash import restore, trash
 
+
+class _Commands(TyperGroup):
+    """Says what is wrong with an option in our words: typer passes on what pydantic says."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as exc:
+            exc.message = exc.message.removeprefix("Value error, ").replace("Input should be", "must be")
+            raise
+
+
 app = typer.Typer(
     name="lakesweep",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -70,6 +70,7 @@ class _Shared:
             older_than=cascade.span_of("--older-than", self.older_than),
             retain_last=self.retain_last,
             grace=cascade.span_of("--grace", self.grace),
+            spelled=lambda name: f"--{name.replace('_', '-')}",
         )
 
 

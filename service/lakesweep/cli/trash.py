@@ -154,6 +154,8 @@ def _show_restored(undone: Undone, scope: str | None, *, dry_run: bool) -> None:
     if result.not_restorable:
         lines.append(f"not restorable: {screen.counted(result.not_restorable, 'file')}")
         lines += [f"  {one.path}: {one.why}" for one in result.examples[:_NAMED]]
+        if (others := result.not_restorable - len(result.examples[:_NAMED])) > 0:
+            lines.append(f"  … and {screen.counted(others, 'more file')}")
     if undone.run is not None:
         resume = f"lakesweep resume {shlex.quote(scope or undone.taken['table'])}"
         lines.append(f"this is run {undone.run.id}; the table is paused: `{resume}` lets it be cleaned again")

@@ -10,7 +10,7 @@ lift a ceiling, a hold or a `dry_run = true`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, assert_never
@@ -182,7 +182,11 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 
 
 def override_for_call(
-    *, older_than: timedelta | None = None, retain_last: int | None = None, grace: timedelta | None = None
+    *,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+    grace: timedelta | None = None,
+    spelled: Callable[[str], str] = str,
 ) -> CleanupOverride:
     """The age from which snapshots may expire, how many stay on each branch, and the grace of unreferenced files."""
     given: dict[str, Any] = {
@@ -195,7 +199,7 @@ def override_for_call(
     except ValidationError as exc:
         names = {"max_snapshot_age_hours": "older_than", "min_snapshots_to_keep": "retain_last"}
         faults = [
-            f"{names.get(str(fault['loc'][0]), 'grace')}: {fault['msg'].replace('Input should be', 'must be')}"
+            f"{spelled(names.get(str(fault['loc'][0]), 'grace'))}: {fault['msg'].replace('Input should be', 'must be')}"
             for fault in exc.errors()
         ]
         raise SettingsError(faults) from exc

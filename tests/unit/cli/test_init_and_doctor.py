@@ -142,6 +142,13 @@ def test_init_says_when_there_is_nothing(tmp_path, call):
     assert (code, "no tables found" in told) == (2, True)
     assert not (tmp_path / "x.toml").exists()
     assert call("init", "acme/prod")[0] == 2
+    code, _, told = call("init", tmp_path / "missing")
+    assert (code, f"{tmp_path}/missing: no such directory" in told) == (2, True)
+    (tmp_path / "file").write_text("")
+    code, _, told = call("init", tmp_path / "file")
+    assert (code, f"{tmp_path}/file: is not a directory" in told) == (2, True)
+    code, _, told = call("init", tmp_path, "--catalog", "type=foo")
+    assert (code, "--catalog type = 'foo': no such type of catalog; expected one of rest, " in told) == (2, True)
     assert call("init", tmp_path, "--catalog", "rest")[0] == 2
 
 

@@ -58,6 +58,11 @@ def test_help_needs_nothing_heavy():
         (["plan", "--format", "hudi"], "--format"),
         (["explain"], "Missing argument 'PATH'"),
         (["plan", "--nonsense"], "--nonsense"),
+        (["completion", "powershell"], "Invalid value for 'SHELL': 'powershell' is not one of 'bash', 'zsh', 'fish'"),
+        (["token", "new", "--tenant", "a", "--role", "root"], "Invalid value for '--role': 'root' is not one of"),
+        (["runs", "--limit", "0"], "Invalid value for '--limit': must be greater than or equal to 1"),
+        (["plan", "--retain-last", "0"], "--retain-last: must be greater than or equal to 1"),
+        (["plan", "--older-than", "9999999w"], "--older-than: must be less than or equal to"),
     ],
 )
 def test_wrong_arguments_exit_2_with_a_sentence(arguments, words, capsys):

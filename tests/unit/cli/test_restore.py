@@ -29,9 +29,9 @@ async def interrupted(held: HeldLease) -> None:
 class Cleaned:
     """A lake with one run that took three files, and its settings file."""
 
-    def __init__(self, root: Path, deletion: str) -> None:
+    def __init__(self, root: Path, deletion: str, orphans: int = 3) -> None:
         self.lake = LocalLake(root=root)
-        self.lake.add("acme", ["t", "u"])
+        self.lake.add("acme", ["t", "u"], orphans=orphans)
         settings = self.lake.settings(orphan_cleanup={"enabled": True, "dry_run": False, "deletion": deletion})
         self.config = root / "lakesweep.toml"
         self.config.write_text(to_toml(settings))
@@ -101,6 +101,28 @@ def test_restore_ends_with_three_if_nothing_can_be_restored(tmp_path, capsys):
     assert (told["restored"]["count"], told["not_restorable"]["count"], told["paused"]) == (0, 3, False)
     assert "deleted for good" in told["not_restorable"]["files"][0]["why"]
     assert cleaned.command("restore", "f" * 32) == 2
+
+
+def test_files_that_cannot_be_restored_are_counted_beyond_the_first_ten(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash", orphans=13)
+    capsys.readouterr()
+    moved = [path for path in (tmp_path / "lake").rglob("*-failed.parquet") if cleaned.run_id in str(path)]
+    assert len(moved) == 13
+    for path in moved[1:]:
+        path.unlink()
+    assert cleaned.command("restore", cleaned.run_id) == 0
+    told = capsys.readouterr()
+    assert told.out.count("-failed.parquet: ") == 10
+    assert "  … and 2 more files\n" in told.out
+
+
+def test_what_is_gone_from_a_disk_is_said_to_be_gone_and_no_more(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "delete")
+    capsys.readouterr()
+    assert cleaned.command("restore", cleaned.run_id) == 3
+    told = capsys.readouterr()
+    assert "deleted for good" in told.out + told.err
+    assert "bucket" not in told.out + told.err
 
 
 def test_a_restore_of_nothing_says_why_and_pauses_nothing(tmp_path, capsys):
