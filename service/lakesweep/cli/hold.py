@@ -43,12 +43,12 @@ async def pause(
         bool, Option("--force", help="Also hold a table that does not exist (yet); contacts no catalog.")
     ] = False,
 ) -> None:
-    """Pause tables until they are resumed, or until a time.
+    """Hold tables until they are resumed, or until a time.
 
     Applies to the service and to the command line, on all replicas. Plans still work; a run that deletes ends before
-    its next request. A pause never shortens an earlier one: resume that first.
+    its next request. It never shortens an earlier hold: resume that first.
 
-    Exit codes: 0 paused, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
+    Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """
     from lakesweep.daemon import audit_factory, holds  # noqa: PLC0415 - heavy
     from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
@@ -78,7 +78,7 @@ async def stop(
 ) -> None:
     """Emergency stop: end runs under way on all replicas.
 
-    Each ends before its next request. Needs TARGET or --all. What is stopped stays paused until `lakesweep resume` is
+    Each ends before its next request. Needs TARGET or --all. What is stopped stays held until `lakesweep resume` is
     given the same target, '*' for all.
 
     Exit codes: 0 stopped, 2 bad usage or settings or no such target, 4 the state store cannot be used.
@@ -99,9 +99,9 @@ async def stop(
 
 @session.command()
 async def holds(opened: session.Session, as_json: options.Json = False) -> None:
-    """List what is paused, until when, by whom and why.
+    """List what is held, until when, by whom and why.
 
-    Pauses that ended by themselves in the last 7 days are listed as ended.
+    Holds that ended by themselves in the last 7 days are listed as ended.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be read.
     """
@@ -126,7 +126,7 @@ async def _check(opened: session.Session, scope: str, hint: str) -> None:
 
 @session.command()
 async def resume(opened: session.Session, scope: Scope) -> None:
-    """Resume paused tables.
+    """Resume tables that are held.
 
     SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names. `@clock` confirms that
     this machine's clock is right, after a refusal with `clock_skew`.

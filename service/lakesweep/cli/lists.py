@@ -75,7 +75,7 @@ def _cycle(last: run_document.Run | None) -> str:
 def _state(status: TableStatus) -> Text:
     last = status.last_run
     outcome = screen.text("unreadable", "red") if status.problem else _outcome(last["outcome"] if last else None)
-    return Text.assemble(outcome, ", ", screen.text("paused", "yellow")) if status.paused else outcome
+    return Text.assemble(outcome, ", ", screen.text("held", "yellow")) if status.paused else outcome
 
 
 def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | None = None) -> None:
@@ -138,7 +138,7 @@ def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = 
         add(hold, screen.moment(hold.ends_at) if hold.ends_at else "when resumed")
     for hold in ended:
         add(hold, f"ended {screen.moment(hold.ends_at)}", "dim")
-    console.print(shown if shown.row_count else screen.text("nothing is paused"))
+    console.print(shown if shown.row_count else screen.text("nothing is held"))
 
 
 def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader, first: Sequence[Candidate]) -> None:

@@ -101,7 +101,7 @@ async def restore(
     """Restore the files that a run deleted.
 
     From the trash (`deletion = "trash"`) or, in a bucket with versioning, by removing the delete markers that the run
-    left. Each file goes back to its own address, never over an existing one. The table is paused first, so that
+    left. Each file goes back to its own address, never over an existing one. The table is held first, so that
     nothing of it is deleted again, until `lakesweep resume`.
 
     Exit codes: 0 restored, 2 bad usage or settings or no such run, 3 nothing can be restored, 4 failed.
@@ -158,6 +158,6 @@ def _show_restored(undone: Undone, scope: str | None, *, dry_run: bool) -> None:
             lines.append(f"  … and {screen.counted(others, 'more file')}")
     if undone.run is not None:
         resume = f"lakesweep resume {shlex.quote(scope or undone.taken['table'])}"
-        lines.append(f"this is run {undone.run.id}; the table is paused: `{resume}` lets it be cleaned again")
+        lines.append(f"this is run {undone.run.id}; the table is held: `{resume}` lets it be cleaned again")
     for line in lines:
         screen.line(out, line)

@@ -86,7 +86,7 @@ def _compiled(scope: str) -> re.Pattern[str]:
 async def pause(app: App, hold: Hold) -> Hold:
     """Hold tables. Returns the hold that now applies: an existing one may last longer."""
     if hold.ends_at is not None and hold.ends_at <= app.clock.now():
-        raise SettingsError(f"a pause that ends at {hold.ends_at:%Y-%m-%d %H:%M} UTC has no effect: give a later time")
+        raise SettingsError(f"a hold that ends at {hold.ends_at:%Y-%m-%d %H:%M} UTC has no effect: give a later time")
     async with app.events.tightening("paused", hold.by, **hold_fields(hold)):
         _check_known(app, hold.scope)
         scopes = [one.scope for one in await app.state.holds()]
@@ -129,13 +129,13 @@ async def resume(app: App, scope: str, *, by: str, admin: bool) -> Hold | None:
 
 
 def _check_known(app: App, scope: str) -> None:
-    """A typo in a name must not look like a pause: raises UnknownTable."""
+    """A typo in a name must not look like a hold: raises UnknownTable."""
     known = [(tenant.id, dataset.id) for tenant, dataset in app.discovery.datasets()]
     bare = fnmatchcase(BARE_TENANT, scope.partition("/")[0])
     ghosts = [(tenant.id, GHOSTS) for tenant in app.settings.tenants]
     if not bare and not any(targets.may_match(scope, *names) for names in (*known, *ghosts)):
         hint = targets.suggestion(scope, [name for one in known for name in (one[0], "/".join(one))])
-        raise UnknownTable(f"nothing to pause: {scope!r} names no configured tenant or dataset{hint and ': ' + hint}")
+        raise UnknownTable(f"nothing to hold: {scope!r} names no configured tenant or dataset{hint and ': ' + hint}")
 
 
 async def check_names_a_table(app: App, scope: str, known: Iterable[str] = ()) -> None:

@@ -66,7 +66,7 @@ def test_a_stop_that_reaches_no_table_says_so_and_stands(call):
 
 
 def test_holds_are_listed_with_reason_end_and_who(call):
-    assert call("holds")[:2] == (0, "nothing is paused\n")
+    assert call("holds")[:2] == (0, "nothing is held\n")
     call("pause", "acme/d/orders", "--reason", "backfill until Friday")
     (hold,) = json.loads(call("holds", "--json")[1])["holds"]
     assert (hold["scope"], hold["reason"], hold["ends_at"]) == ("acme/d/orders", "backfill until Friday", None)
@@ -113,6 +113,15 @@ def test_an_end_that_says_nothing_clear_pauses_nothing(given, told, call):
     assert json.loads(call("holds", "--json")[1]) == {"holds": [], "ended": []}
 
 
+def test_every_command_says_held_of_what_a_hold_covers(call):
+    assert call("pause", "acme")[1] == "acme: held\n"
+    assert "acme: resumed" in call("resume", "acme")[1]
+    assert call("holds")[1] == "nothing is held\n"
+    assert "there is no hold 'acme'; nothing is held" in call("resume", "acme")[2]
+    for command in ("pause", "stop"):
+        assert "nothing to hold: 'nobody' names no configured tenant or dataset" in call(command, "nobody")[2]
+
+
 def test_resume_says_whose_hold_it_lifts(call):
     call("pause", "acme/d/orders", "--reason", "backfill")
     (hold,) = json.loads(call("holds", "--json")[1])["holds"]
@@ -126,7 +135,7 @@ def test_a_paused_table_still_shows_its_last_outcome(call):
     call("pause", "acme/d/orders")
     assert call("run", "acme/d/orders", "--execute")[0] == 3
     line = next(line for line in call("tables")[1].splitlines() if line.startswith("acme/d/orders"))
-    assert "done, paused" in line
+    assert "done, held" in line
 
 
 @pytest.mark.parametrize(

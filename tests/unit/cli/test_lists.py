@@ -36,7 +36,7 @@ def test_tables_are_listed_with_their_trouble():
     good = TableStatus(ref=examples.REF, location="s3://x", problem=None, last_run=last, paused=True)
     bad = TableStatus(ref=examples.REF, location=None, problem="cannot read it", last_run=None, paused=False)
     text = plain(lists.show_tables, [good, bad])
-    assert "done, paused" in text
+    assert "done, held" in text
     assert "7 requests, 0.000017 USD" in text
     assert "cannot read it" in text
     assert plain(lists.show_tables, []).strip() == "no tables"

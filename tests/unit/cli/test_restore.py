@@ -145,7 +145,7 @@ def test_a_restore_of_a_restore_is_refused_and_still_prints_a_document(tmp_path,
     capsys.readouterr()
     cleaned.command("restore", cleaned.run_id)
     told = capsys.readouterr().out
-    assert "the table is paused: `lakesweep resume acme/d/t` lets it be cleaned again" in told
+    assert "the table is held: `lakesweep resume acme/d/t` lets it be cleaned again" in told
     own_run = told.partition("this is run ")[2].partition(";")[0]
     assert cleaned.command("restore", own_run, "--json") == 3
     out, error = capsys.readouterr()

@@ -147,7 +147,7 @@ def test_nothing_important_breaks_on_a_terminal_of_eighty_columns():
             on_narrow_terminal(lists.show_runs, documents),
             ("01234567", "10.0 TiB", "d ", "dry_run", "ceiling_new_place"),
         ),
-        (on_narrow_terminal(lists.show_tables, [status, status]), ("10.0 TiB", "dry_run, paused", "iceberg")),
+        (on_narrow_terminal(lists.show_tables, [status, status]), ("10.0 TiB", "dry_run, held", "iceberg")),
     ):
         assert all(len(line) <= 80 for line in lines)
         for word in words:

@@ -179,7 +179,7 @@ def test_what_is_paused_is_seen_and_a_wrong_scope_suggests_the_right_one(call):
     assert call("pause", "acme/d/one")[0] == 0
     paused = {table["table"]: table["paused"] for table in json.loads(call("tables", "--json")[1])["tables"]}
     assert paused == {"acme/d/one": True, "acme/d/two": False}
-    assert "paused" in call("tables")[1]
+    assert "held" in call("tables")[1]
     code, _, told = call("resume", "acme")
     assert (code, told) == (2, "lakesweep: there is no hold 'acme'; held are: 'acme/d/one'\n")
     assert call("resume", "acme/d/one")[0] == 0

@@ -103,7 +103,7 @@ def taken_back(console: Console, built: DemoLake, label: str, result: Restored, 
     """True when every file is back and readers see what they saw before the run."""
     command(console, f"lakesweep restore {result.of[:8]}")
     files = screen.counted(result.restored.files, "file")
-    screen.line(console, f"{files} restored ({screen.size(result.restored.bytes)}); the table is paused")
+    screen.line(console, f"{files} restored ({screen.size(result.restored.bytes)}); the table is held")
     missing = [path for path in built.planted[label] if not path.exists()]
     same = built.rows()[label] == before
     if missing or not same or result.not_restorable:
