@@ -248,7 +248,8 @@ def test_executors_are_the_services_own_image_and_reach_their_driver(name, tmp_p
     accounts = {one["metadata"]["name"] for one in rendered.all("ServiceAccount")}
     assert spark.conf["spark.kubernetes.authenticate.executor.serviceAccountName"] in accounts
     assert spark.conf["spark.kubernetes.executor.podTemplateFile"] == "/etc/lakesweep/executor.yaml"
-    scratch = spark.conf["spark.lakesweep.scratch"]
+    scratch = spark.scratch
+    assert "spark.lakesweep.scratch" not in spark.conf  # its former name
     assert scratch in {mount["mountPath"] for mount in rendered.container["volumeMounts"]}
     volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.scratch"
     assert spark.conf[f"{volume}.mount.path"] == scratch

@@ -129,11 +129,14 @@ def engine(rendered, url, directory):
     """The settings that we ship for Spark, for this machine."""
     template = directory / "executor.yaml"
     template.write_text(rendered.files["executor.yaml"])
-    shipped = rendered.settings(directory).engine.spark.conf
-    conf = {**shipped, **CHANGED, "spark.kubernetes.executor.podTemplateFile": str(template)}
-    conf = {name: str(directory / "scratch") if value == "/mnt/scratch" else value for name, value in conf.items()}
+    shipped = rendered.settings(directory).engine.spark
+    assert shipped.scratch == "/mnt/scratch"
+    scratch = str(directory / "scratch")
+    conf = {**shipped.conf, **CHANGED, "spark.kubernetes.executor.podTemplateFile": str(template)}
+    conf = {name: scratch if value == shipped.scratch else value for name, value in conf.items()}
     lines = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in conf.items())
-    return f'[engine]\nkind = "spark"\n[engine.spark]\nmaster = "k8s://{url}"\n[engine.spark.conf]\n{lines}'
+    spark = f'[engine.spark]\nmaster = "k8s://{url}"\nscratch = "{scratch}"'
+    return f'[engine]\nkind = "spark"\n{spark}\n[engine.spark.conf]\n{lines}'
 
 
 def plan(place, image, directory):

@@ -70,7 +70,6 @@ lakesweep/executor-of: {{ include "lakesweep.name" . }}
   "spark.kubernetes.executor.podTemplateContainerName" "executor"
   (printf "%s.mount.path" $volume) "/mnt/scratch"
   (printf "%s.options.claimName" $volume) (.Values.spark.scratch.existingClaim | default (printf "%s-scratch" $name))
-  "spark.lakesweep.scratch" "/mnt/scratch"
   "spark.pyspark.python" "/opt/lakesweep/bin/python"
   "spark.executor.cores" .Values.spark.executor.cores
   "spark.executor.memory" .Values.spark.executor.memory
