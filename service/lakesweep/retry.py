@@ -1,8 +1,8 @@
 """Retries: the only back-off. docs/architecture.md lists which layer retries what.
 
-`Backoff.call` repeats what can be repeated as it is. Whoever must look again first has a loop of its own and takes only
-the waits from here: a format commits from fresh metadata, a deleter checks its conditions before each request, and a
-listing starts over only if it has returned nothing.
+`Backoff.call` repeats what can be repeated as it is. Code that must look again first has a loop of its own and takes
+only the waits from here: a format commits from fresh metadata, a deleter checks its conditions before each request, and
+a listing starts over only if it has returned nothing.
 
 Retries of layers multiply: three attempts in one layer become six under a layer with two. So no layer retries a failure
 that a layer below it has retried (`Unavailable.tried_again`), and the number of attempts is always bounded.

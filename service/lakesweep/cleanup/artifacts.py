@@ -176,7 +176,7 @@ class Parted:
                 part = await asyncio.to_thread(_on_disk, self._directory, await self._storage.read(address))
             self._kept[address.raw] = part
             if len(self._kept) > KEPT_PARTS:
-                self._kept.popitem(last=False)  # whoever reads it still has it
+                self._kept.popitem(last=False)  # its reader still has it
         file.add(number, part)
 
 

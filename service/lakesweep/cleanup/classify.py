@@ -3,7 +3,7 @@
 The questions are asked in this order, and the first answer stands:
 
     named by a retained reference?                              LIVE      decided by the engine's join, before this
-    a name the format keeps for itself or that is hidden?       RESERVED  whoever named it
+    a name the format keeps for itself or that is hidden?       RESERVED  no matter who named it
     its name live outside the roots, where we do not look?      FOREIGN   it may be that very file, moved or copied
     named by a snapshot that this plan expires?                 ORPHAN    it was committed, so no writer holds it
     a name the format does not write?                           FOREIGN

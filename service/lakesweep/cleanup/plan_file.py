@@ -34,7 +34,7 @@ PLAN_SCHEMA = pa.schema(
 )
 
 _ROW_GROUP = 65_536
-"""Rows held at once by whoever reads a plan."""
+"""Rows that the reader of a plan holds at once."""
 
 PlanSource = str | RawIOBase
 

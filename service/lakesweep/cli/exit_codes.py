@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
     """Ctrl-C, as shells count it."""
     CLOSED_PIPE = 141
-    """Whoever read standard output went away, as shells count it."""
+    """The reader of standard output went away, as shells count it."""
 
 
 def of_run(run: CleanupRun) -> ExitCode:

@@ -107,19 +107,20 @@ def _properties(given: list[str]) -> dict[str, str]:
 
 def _write(wanted: _Wanted, endpoint: str | None, output: Path, *, force: bool) -> None:
     from lakesweep.daemon import first_settings, targets  # noqa: PLC0415 - heavy
+    from lakesweep.settings import catalogs  # noqa: PLC0415 - heavy
     from lakesweep.settings.schema import Settings  # noqa: PLC0415 - heavy
 
-    if output.exists() and not force:
     if fault := catalogs.type_fault(wanted.catalog):
         raise SettingsError(f"--catalog {fault}")
+    if output.exists() and not force:
         raise SettingsError(f"{output} already exists: --force replaces it, --output names another")
     location = targets.as_location(wanted.place)
     if location is None:
         raise SettingsError(f"{wanted.place!r} is neither an address nor an existing directory")
-    root = targets.without_slash(location).raw.removeprefix("file://")
     if location.is_local and not Path(location.path).is_dir():
         what = "is not a directory" if Path(location.path).exists() else "no such directory"
         raise SettingsError(f"{wanted.place}: {what}")
+    root = targets.without_slash(location).raw.removeprefix("file://")
     s3 = {"endpoint_url": endpoint, "path_style": True} if endpoint else {}
     settings = Settings.model_validate({"storage": {"s3": s3}})
     found = asyncio.run(first_settings.look(settings, root, wanted.tenant, wanted.catalog))

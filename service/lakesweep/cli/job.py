@@ -19,7 +19,7 @@ _LOOK_SECONDS = 1.0
 def main(arguments: Sequence[str]) -> int:
     """Run a command with the session of this process, started as its platform does it. Returns the exit code.
 
-    Tables are planned on Spark unless the environment names another engine: whoever submits a job wants its cluster.
+    Tables are planned on Spark unless the environment names another engine: a job is submitted for its cluster.
     A notebook has a running event loop, so there the command runs in a thread. The notebook's stop button stops the
     command, waits for its end and raises KeyboardInterrupt.
     """

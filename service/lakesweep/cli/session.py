@@ -161,13 +161,13 @@ def _run(body: Work, given: _Shared, *, is_service: bool) -> ExitCode:
     from lakesweep.daemon.app import App  # noqa: PLC0415 - heavy
 
     async def opened() -> ExitCode:
-        async with App.open(settings, override=override) as app:
         # The service has its own way to end.
         ended_by_sigterm = startup.is_ours() and not is_service
         with interrupts.stop_on_sigterm() if ended_by_sigterm else nullcontext():
             return await in_session()
 
     async def in_session() -> ExitCode:
+        async with App.open(settings, override=override) as app:
             startup.finish()
             session = Session(
                 settings=settings, app=app, config=given.config, format=given.table_format, root=given.root

@@ -12,7 +12,7 @@ import os
 from lakesweep.engines import without_pandas
 
 _ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
-"""Arrow's own variable: whoever sets it has chosen."""
+"""Arrow's own variable: a user who sets it has chosen."""
 
 _ours = False
 

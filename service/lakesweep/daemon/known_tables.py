@@ -111,7 +111,7 @@ class KnownTables:
             problem = next((work.problem for work in works if work.problem), None)
             entries = {} if problem else await _entries(app, dataset, key, works)
         finally:
-            # Cancelled or not: whoever comes next may look.
+            # Cancelled or not: the next caller may look.
             if key in self._datasets:
                 self._datasets[key].looking = False
         if app is not self.app:

@@ -173,7 +173,7 @@ def _not_started(scheduled: ScheduledRun, exc: LakesweepError) -> CleanupRun:
 
 
 async def _record_for_requester(scheduled: ScheduledRun, run: CleanupRun) -> None:
-    """Whoever has the run's id can look up how it ended, also if it ended before it was recorded."""
+    """With the run's id its requester can look up how it ended, also if it ended before it was recorded."""
     if scheduled.requested:
         with suppress(StateError):  # it is there already, as nearly always
             await scheduled.entry.app.state.start_run(run)

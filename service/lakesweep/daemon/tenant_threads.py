@@ -84,7 +84,7 @@ class _Pool:
                 continue
             try:
                 result = call()
-            except BaseException as exc:  # noqa: BLE001  # whoever waits for the call gets it
+            except BaseException as exc:  # noqa: BLE001  # the caller that waits gets it
                 future.set_exception(exc)
             else:
                 future.set_result(result)

@@ -1,6 +1,6 @@
 """Avro object containers: framing, codecs, and the guard against short reads. A container cut at a block end gives
 fewer rows without any error, and a row that is not seen is a live file that gets deleted. So every read first walks
-over the block headers, checks each sync marker and the exact end, and counts the rows; whoever decodes then compares. A
+over the block headers, checks each sync marker and the exact end, and counts the rows; the decoder then compares. A
 file truncated exactly after a block is caught by the caller, with the recorded length and count."""
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch of a few long rows in several, so that whoever reads them need not hold all."""
+    """A batch of a few long rows in several, so that their reader need not hold all."""
     parts = batch.nbytes // FRAME_BYTES + 1
     step = max(1, -(-batch.num_rows // parts))
     yield from (batch.slice(first, step) for first in range(0, batch.num_rows, step))

@@ -233,7 +233,7 @@ class Run(TypedDict):
 
 
 class Hold(TypedDict):
-    """Tables that are paused. `by` and `reason` are null for whoever may not know them."""
+    """Tables that are paused. `by` and `reason` are null for a caller who may not know them."""
 
     scope: str
     since: Moment

@@ -9,6 +9,6 @@ store_rules what a bucket does with deleted objects: versioning and lifecycle
 state       what survives a restart: runs, plans, the journal, leases, holds
 surroundings  what else there is: other tables, holds, files that others use
 audit       the record of what a run changed
-run         what a run gets from whoever started it: its fence, its slots, its progress line
+run         what a run gets from its starter: its fence, its slots, its progress line
 clock       where `now` comes from
 """

@@ -188,7 +188,8 @@ def override_for_call(
     grace: timedelta | None = None,
     spelled: Callable[[str], str] = str,
 ) -> CleanupOverride:
-    """The age from which snapshots may expire, how many stay on each branch, and the grace of unreferenced files."""
+    """The age from which snapshots may expire, how many stay on each branch, and the grace of unreferenced files.
+    `spelled` makes of such a name what the caller knows it by, for messages."""
     given: dict[str, Any] = {
         "max_snapshot_age_hours": _hours("older_than", older_than),
         "min_snapshots_to_keep": _number("retain_last", retain_last),

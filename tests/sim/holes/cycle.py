@@ -141,7 +141,7 @@ HOLES = (
     ),
     hole(
         "answer-of-an-earlier-question",
-        "Whoever asks while an answer is under way gets that answer, sought before the question.",
+        "A caller who asks while an answer is under way gets that answer, sought before the question.",
         SERVICE,
         edit(
             "lakesweep.cleanup.delete_conditions",

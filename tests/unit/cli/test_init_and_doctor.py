@@ -197,13 +197,6 @@ def test_doctor_says_where_credentials_come_from_and_never_what_they_are(tmp_pat
     assert checks() == {"name": "credentials acme", "health": "ok", "detail": "from the environment"}
 
 
-def complete(words, config):
-    environment = {
-        **os.environ,
-        "COMP_WORDS": " ".join(words),
-        "COMP_CWORD": str(len(words) - 1),
-        "_LAKESWEEP_COMPLETE": "complete_bash",
-        "LAKESWEEP_CONFIG": str(config),
 @pytest.fixture
 def doctor(tmp_path, call):
     """Settings as a file, and what `doctor` says with them: the exit code, and each check by its name."""
@@ -311,6 +304,13 @@ def test_doctor_tells_a_missing_directory_from_an_empty_one(tmp_path, doctor):
     assert "that is no directory" in doctor()[1]["storage acme"]["detail"]
 
 
+def complete(words, config):
+    environment = {
+        **os.environ,
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+        "_LAKESWEEP_COMPLETE": "complete_bash",
+        "LAKESWEEP_CONFIG": str(config),
     }
     command = [sys.executable, "-m", "lakesweep"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.split()

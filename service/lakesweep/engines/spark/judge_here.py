@@ -39,7 +39,7 @@ class JudgedHere(JoinedHere):
 
     @staticmethod
     def may(before: Steps, compared: Compared, most: int) -> bool:
-        """Are at most so many rows left, and no file lost? Whoever explains a lost one needs all references."""
+        """Are at most so many rows left, and no file lost? To explain a lost one, all references are needed."""
         few = max(compared.unkept, before.in_full) <= most
         return few and not compared.lost and isinstance(before.relations, LocalFiles)
 

@@ -82,7 +82,7 @@ class KnownSources:
             try:
                 placed = None if batch is None else self._place(source, batch)
             except Indeterminate:
-                placed = None  # whoever reads it says what is wrong with it
+                placed = None  # its reader says what is wrong with it
             if placed is None:
                 self._rest.append(source)
                 continue

@@ -73,7 +73,7 @@ class _File:
 
 def filing(directory: str, made_by: Work) -> Work:
     """Write all rows that some work makes; what goes out are receipts. Fingerprints and references in full go to files
-    of their own, so that whoever needs one kind need not read the other."""
+    of their own, so that a reader of one kind need not read the other."""
     expected = lakesweep.__version__
 
     def work(rows: Batches) -> Batches:

@@ -159,7 +159,7 @@ def writes_inside(metadata: TableMetadata, tenant_root: Location | None) -> bool
 
 
 def places_of(location: str, properties: Mapping[str, str], named: Iterable[str] = ()) -> tuple[Location, ...]:
-    """Every place a table keeps files in, whoever owns it: for comparing tables with each other. The directories of
+    """Every place a table keeps files in, its own or not: for comparing tables with each other. The directories of
     files that it names are among them: a table that was moved still has old ones where it was."""
     places = [root for root in map(_parse, _places(location, properties)) if root is not None]
     for directory in dict.fromkeys(path.rpartition("/")[0] for path in named):
@@ -200,7 +200,7 @@ def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
 
 
 def current_metadata_directories(metadata: TableMetadata) -> tuple[Location, ...]:
-    """Where the table's metadata is and goes now, whoever may touch that place."""
+    """Where the table's metadata is and goes now, whether or not we may touch that place."""
     head = _parse(metadata.address.rpartition("/")[0])
     found = (metadata_directory(metadata), head, *_named_by(metadata, _METADATA_PATH))
     return tuple(dict.fromkeys(place for place in found if place is not None))

@@ -23,8 +23,8 @@ async def verify(
     current: TableMetadata, earlier: TableMetadata, knowingly: Collection[Ref], read: ReadMetadata
 ) -> bool:
     """Raise Refused if a ref was lost between two states together with its snapshot, apart from those that were dropped
-    `knowingly`: as they were, since whoever gives a ref another retention wants it to stay. What had outlived its own
-    retention is not lost: any expiry drops it. Returns whether the log reaches back all the way."""
+    `knowingly`: as they were, since a ref that is given another retention is wanted. What had outlived its retention
+    is not lost: any expiry drops it. Returns whether the log reaches back all the way."""
     present = {entry.id for entry in current.snapshots}
     reached, steps = current, 0
     async for before, after in _walk_back(current, earlier, read):

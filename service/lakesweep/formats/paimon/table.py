@@ -191,7 +191,7 @@ class PaimonTable:
         return await drop.compact_manifests(self._committer(), self._native, fence=fence, now=now)
 
     async def places(self) -> tuple[Location, ...]:
-        """Every directory this table may keep files in, for whoever looks for overlaps."""
+        """Every directory this table may keep files in, for finding overlaps."""
         schemas = await reader.read_schemas(self.files)
         return (self.location.as_directory(), *load.external_places(schemas, self.location, self.tenant_root))
 
