@@ -262,6 +262,15 @@ def test_the_charts_spark_properties_can_be_changed(tmp_path):
     assert (conf["spark.sql.shuffle.partitions"], conf["spark.executor.cores"]) == ("480", "8")
 
 
+def test_the_chart_leaves_scratch_to_settings_that_name_it(tmp_path):
+    for given in ('[engine.spark]\nscratch = "s3://ops/scratch"\n', 'engine.spark.scratch="s3://ops/scratch"\n'):
+        values = tmp_path / "values.yaml"
+        values.write_text(yaml.safe_dump({"spark": {"enabled": True}, "settings": given}))
+        assert manifests.templated("--values", values).settings(tmp_path).engine.spark.scratch == "s3://ops/scratch"
+    values.write_text(yaml.safe_dump({"spark": {"enabled": True}, "settings": "# scratch = 1\n"}))
+    assert manifests.templated("--values", values).settings(tmp_path).engine.spark.scratch == "/mnt/scratch"
+
+
 def test_images_have_the_version_of_the_code(rendered):
     assert rendered.container["image"].endswith(f"lakesweep:{lakesweep.__version__}")
 
