@@ -70,7 +70,7 @@ OTHER_STORIES ?= 10000
 # In a wider world, each about one subject.
 WIDER_STORIES ?= 15000
 
-sim: setup $(VENV)/.test-installed  ## A hundred thousand simulated histories of each format: about an hour on two cores
+sim: setup $(VENV)/.test-installed  ## A hundred thousand simulated histories of each format: 40 to 60 minutes on two cores
 	$(BIN)/python -m tests.sim --stories $(STORIES) --workers $(WORKERS) --out build/sim.json
 	$(BIN)/python -m tests.sim --first 10000000 --stories $(OTHER_STORIES) --workers $(WORKERS) --out build/sim-ways.json
 	$(BIN)/python -m tests.sim --first 20000000 --stories $(WIDER_STORIES) --workers $(WORKERS) --out build/sim-later.json
