@@ -129,7 +129,7 @@ class ApprovedGhosts(Targets):
 
 
 def report_empty(session: Session, names: Sequence[str | None], found: Iterable[TableRef]) -> None:
-    """A dataset without tables may be new, or a slip in its address: silence would hide the second."""
+    """A dataset without tables may be new, or its address may be wrong, which silence would hide."""
     for dataset, place in session.app.discovery.empty(names, found).items():
         screen.complain(f"{dataset}: no tables found in {place}")
 

@@ -57,7 +57,7 @@ class Discovery:
 
     def empty(self, names: Sequence[str | None], found: Iterable[TableRef]) -> dict[str, str]:
         """Datasets that some name covers as a whole and that have none of the tables found: where they were looked
-        for. Such a dataset may be new, or there may be a slip in its address."""
+        for. Such a dataset may be new, or its address may be wrong."""
         seen = {(ref.tenant, ref.dataset) for ref in found}
         names = [name for name in names if name is None or targets.as_location(name) is None]
         return {

@@ -88,8 +88,8 @@ def must_answer(address: str, trouble: str = "", *, may_be_missing: bool = False
 
 @contextmanager
 def or_stop(address: str) -> Iterator[None]:
-    """The same where another object may serve in place of an Unreadable one. This one may be whole, so no other is
-    tried: the table is Indeterminate. NotFound passes through."""
+    """Like `must_answer`, for callers that try another object after an Unreadable one. An object that the store does
+    not return may be whole, so nothing else is tried: raises Indeterminate. NotFound passes through."""
     try:
         yield
     except NotFound:
